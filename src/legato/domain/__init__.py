@@ -1,0 +1,4 @@
+"""What things are: values and pure functions, decided with pencil and paper.
+
+No I/O, no async, no clock. The one library allowed here is msgspec, whose structs are the values.
+"""

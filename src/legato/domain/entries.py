@@ -1,0 +1,185 @@
+"""Entries: the records of a conversation's log.
+
+A conversation is a numbered list of entries, and you may only append. A *body* says what was said or done;
+an *entry* is a body at a position; a *draft* is a body that has an id and no position yet.
+
+The control bodies (compaction, expand, rewind, pin, hide) change nothing that was written: they change what
+`window` shows of it. Positions in them are positions of the same log.
+"""
+
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from legato.domain.ids import EntryId, TurnId, new_id
+
+
+class Text(Struct, frozen=True, tag="text", tag_field="type"):
+    text: str
+
+
+class Image(Struct, frozen=True, tag="image", tag_field="type", omit_defaults=True):
+    """An image by reference: the hash of a stored blob, or a URL that the provider fetches."""
+
+    blob: str | None = None
+    url: str | None = None
+    media_type: str | None = None
+    detail: str | None = None
+
+
+class File(Struct, frozen=True, tag="file", tag_field="type", omit_defaults=True):
+    blob: str | None = None
+    url: str | None = None
+    name: str | None = None
+    media_type: str | None = None
+
+
+Part = Text | Image | File
+
+
+class Tool(Struct, frozen=True, omit_defaults=True):
+    """What a model is told about a tool, and whether it may run again after a crash in doubt."""
+
+    name: str
+    description: str = ""
+    parameters: dict[str, Any] = {}
+    repeatable: bool = False
+
+
+class Body(Struct, frozen=True, tag_field="kind", omit_defaults=True):
+    """What an entry holds. The subclasses are the kinds; their tags are the words of the log."""
+
+
+Role = Literal["user", "assistant", "system", "developer"]
+
+
+class Message(Body, frozen=True, tag="message"):
+    role: Role
+    parts: tuple[Part, ...]
+    sender: str | None = None
+    incomplete: bool = False
+
+    @property
+    def text(self) -> str:
+        return "".join(part.text for part in self.parts if isinstance(part, Text))
+
+
+class Reasoning(Body, frozen=True, tag="reasoning"):
+    text: str = ""
+    encrypted: str | None = None
+    incomplete: bool = False
+
+
+class ToolCall(Body, frozen=True, tag="tool_call"):
+    """A call the model made. `client` calls are answered by the client, the others by a toolset here."""
+
+    call_id: str
+    name: str
+    arguments: str
+    client: bool = False
+
+
+class ToolResult(Body, frozen=True, tag="tool_result"):
+    """What a call gave back. `unknown`: a crash hid whether it happened, and nobody guessed."""
+
+    call_id: str
+    output: str
+    is_error: bool = False
+    unknown: bool = False
+
+
+class Note(Body, frozen=True, tag="note"):
+    """Something people should see and the model should not."""
+
+    text: str
+    reason: str = ""
+
+
+class Setup(Body, frozen=True, tag="setup"):
+    """The exact instructions, tools and model of the turns that follow: the prompt's byte-stable prefix."""
+
+    agent: str
+    model: str
+    instructions: str = ""
+    tools: tuple[Tool, ...] = ()
+
+
+class Compaction(Body, frozen=True, tag="compaction"):
+    """Stands, in the context, for every entry up to and including `upto`."""
+
+    upto: int
+    summary: str
+    by: str = ""
+    why: str = ""
+
+
+class Expand(Body, frozen=True, tag="expand"):
+    """Voids one compaction, pin or hide: the one at position `of`."""
+
+    of: int
+
+
+class Rewind(Body, frozen=True, tag="rewind"):
+    """Hides everything after position `to`, up to itself, from people and models alike."""
+
+    to: int
+
+
+class Pin(Body, frozen=True, tag="pin"):
+    """Keeps the entry at position `at` verbatim in the context, whatever is compacted."""
+
+    at: int
+
+
+class Hide(Body, frozen=True, tag="hide"):
+    """Takes the positions `first` to `last` out of the context; people still see them."""
+
+    first: int
+    last: int
+    why: str = ""
+
+
+AnyBody = Message | Reasoning | ToolCall | ToolResult | Note | Setup | Compaction | Expand | Rewind | Pin | Hide
+Item = Message | Reasoning | ToolCall | ToolResult
+"""The bodies a model can be shown."""
+
+ControlBody = Compaction | Expand | Rewind | Pin | Hide
+
+_PREFIX = {Message: "msg_", Reasoning: "rs_", ToolCall: "fc_", ToolResult: "fco_", Compaction: "cmp_"}
+
+
+def kind_of(body: Body) -> str:
+    """The word of the log for this body."""
+    return str(body.__struct_config__.tag)
+
+
+def span_of(body: Body) -> tuple[int | None, int | None]:
+    """The positions (first, last) a body points at, as the log's columns keep them."""
+    match body:
+        case Compaction(upto=ref) | Expand(of=ref) | Rewind(to=ref) | Pin(at=ref):
+            return None, ref
+        case Hide(first=first, last=last):
+            return first, last
+        case _:
+            return None, None
+
+
+class Draft(Struct, frozen=True):
+    """A body with an id, not yet at a position."""
+
+    id: EntryId
+    body: AnyBody
+
+
+def draft(body: AnyBody, id: str | None = None) -> Draft:
+    return Draft(EntryId(id or new_id(_PREFIX.get(type(body), "ent_"))), body)
+
+
+class Entry(Struct, frozen=True):
+    """A body at a position of a log, written by a turn."""
+
+    seq: int
+    id: EntryId
+    turn_id: TurnId
+    body: AnyBody
+    created_at: float

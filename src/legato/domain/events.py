@@ -1,0 +1,72 @@
+"""Events: what the followers of a turn see while it runs.
+
+An output item is opened, grows by deltas, and is closed; a server tool's result is one event. Event *n* of a turn
+is the same for every follower, for ever; the edges translate them into their own protocols. The beginning and
+the end of a turn are not events: they are the turn's status.
+"""
+
+from typing import Literal
+
+from msgspec import Struct
+
+from legato.domain.ids import EntryId, TurnId
+
+ItemKind = Literal["message", "reasoning", "tool_call"]
+
+
+class Event(Struct, frozen=True, array_like=True):
+    """Something that happened in a turn."""
+
+
+class Opened(Event, frozen=True, array_like=True, tag="o"):
+    """An item begins at place `index` of the turn's output."""
+
+    index: int
+    id: EntryId
+    kind: ItemKind
+    call_id: str = ""
+    name: str = ""
+    client: bool = False
+
+
+class Delta(Event, frozen=True, array_like=True, tag="d"):
+    """More text of the item at `index`: of the message, the reasoning, or the arguments."""
+
+    index: int
+    text: str
+
+
+class Closed(Event, frozen=True, array_like=True, tag="c"):
+    index: int
+    incomplete: bool = False
+
+
+class Answered(Event, frozen=True, array_like=True, tag="a"):
+    """A tool that ran here gave its result."""
+
+    index: int
+    id: EntryId
+    call_id: str
+    output: str
+    is_error: bool = False
+
+
+class Joined(Event, frozen=True, array_like=True, tag="j"):
+    """The input of another turn joined this one (`steer`)."""
+
+    turn_id: TurnId
+
+
+AnyEvent = Opened | Delta | Closed | Answered | Joined
+
+
+def open_items(events: list[AnyEvent]) -> tuple[int, ...]:
+    """Places of items that were opened and never closed: what a crash cut off."""
+    opened = [e.index for e in events if isinstance(e, Opened)]
+    closed = {e.index for e in events if isinstance(e, Closed)}
+    return tuple(i for i in opened if i not in closed)
+
+
+def next_index(events: list[AnyEvent]) -> int:
+    """The first free place in the turn's output."""
+    return 1 + max((e.index for e in events if isinstance(e, Opened | Answered)), default=-1)

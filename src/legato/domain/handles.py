@@ -1,0 +1,95 @@
+"""Handles: the typed outside names of a conversation.
+
+Clients know a conversation by many names. Each becomes a conversation in one place, the store's directory, and
+only for the principal who owns it. A stored handle has a scheme and a value; ids are handles that need no storing.
+"""
+
+import re
+from typing import ClassVar
+
+from msgspec import Struct, json
+
+from legato.domain.ids import CONVERSATION_PREFIX, ConversationId
+from legato.errors import BadInput
+
+MAX_NAME = 255
+_SLUG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+-]{0,254}\Z")
+_VISIBLE = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]{1,255}\Z")
+
+
+class ById(Struct, frozen=True):
+    """A conversation's own id: never creates."""
+
+    id: ConversationId
+
+
+class Slug(Struct, frozen=True):
+    """A name the client chose: continued, or made on first use."""
+
+    scheme: ClassVar[str] = "slug"
+    value: str
+
+    @property
+    def creatable(self) -> bool:
+        return _SLUG.match(self.value) is not None
+
+
+class External(Struct, frozen=True):
+    """Another system's id for the conversation, such as a session header."""
+
+    scheme: ClassVar[str] = "external"
+    value: str
+    creatable: ClassVar[bool] = True
+
+
+class Address(Struct, frozen=True):
+    """A place on a channel. Stored as a JSON array, so that no part can imitate another."""
+
+    scheme: ClassVar[str] = "address"
+    channel: str
+    account: str
+    chat: str
+    thread: str = ""
+    creatable: ClassVar[bool] = True
+
+    @property
+    def value(self) -> str:
+        return json.encode([self.channel, self.account, self.chat, self.thread]).decode()
+
+    @classmethod
+    def parse(cls, value: str) -> "Address":
+        return cls(*json.decode(value, type=tuple[str, str, str, str]))
+
+
+class Fingerprint(Struct, frozen=True):
+    """A hash of a history that a stateless client resends."""
+
+    scheme: ClassVar[str] = "fingerprint"
+    value: str
+    creatable: ClassVar[bool] = True
+
+
+Name = Slug | External | Address | Fingerprint
+"""The handles that the directory stores as aliases."""
+
+Handle = ById | Name
+
+
+def parse_name(text: str, *, param: str = "conversation") -> ById | Slug:
+    """What a client wrote where a conversation is named: an id, or a slug."""
+    if text.startswith(CONVERSATION_PREFIX):
+        return ById(ConversationId(text))
+    return Slug(_visible(text, param))
+
+
+def parse_external(text: str, *, param: str) -> ById | External:
+    """What a client wrote in a session header: an id, or another system's name."""
+    if text.startswith(CONVERSATION_PREFIX):
+        return ById(ConversationId(text))
+    return External(_visible(text, param))
+
+
+def _visible(text: str, param: str) -> str:
+    if not _VISIBLE.match(text):
+        raise BadInput(f"'{param}' must be 1 to {MAX_NAME} visible characters.", param=param)
+    return text

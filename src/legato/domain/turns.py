@@ -1,0 +1,156 @@
+"""Turns: one input and all that follows from it until the answer.
+
+A turn is the unit of admission, lease, retry and billing. `talk` turns run the agent and move the conversation's
+tip; `upkeep` turns append given entries (items a client posts, a compaction, a rewind) and no client can tell
+from the tip that they happened.
+"""
+
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from legato.domain.entries import Draft, Tool
+from legato.domain.handles import Address, ById, External, Fingerprint, Slug
+from legato.domain.ids import ConversationId, PrincipalId, TurnId
+
+Status = Literal["queued", "running", "done", "failed", "cancelled", "joined"]
+Busy = Literal["queue", "steer", "interrupt", "reject"]
+TurnKind = Literal["talk", "upkeep"]
+
+LEGAL: dict[Status, frozenset[Status]] = {
+    "queued": frozenset({"running", "cancelled", "joined"}),
+    "running": frozenset({"queued", "done", "failed", "cancelled"}),
+    "done": frozenset(),
+    "failed": frozenset(),
+    "cancelled": frozenset(),
+    "joined": frozenset(),
+}
+"""Which state may follow which. The schema holds the same table in a trigger; a test compares the two.
+
+running → queued hands a turn back at shutdown; queued → joined is `steer`: the input joined a running turn,
+whose outcome is now its own."""
+
+ENDED: frozenset[Status] = frozenset(status for status, after in LEGAL.items() if not after)
+
+
+class Usage(Struct, frozen=True, omit_defaults=True):
+    """Tokens, as the provider counted them."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    cache_write_tokens: int = 0
+    reasoning_tokens: int = 0
+
+    def __add__(self, other: "Usage") -> "Usage":
+        return Usage(*(getattr(self, f) + getattr(other, f) for f in self.__struct_fields__))
+
+
+class Failure(Struct, frozen=True):
+    """Why a turn did not answer."""
+
+    code: str
+    message: str
+
+
+class Options(Struct, frozen=True, omit_defaults=True):
+    """What a request asks for beyond its input. It holds for one turn."""
+
+    agent: str | None = None
+    instructions: str | None = None
+    tools: tuple[Tool, ...] = ()
+    params: dict[str, Any] = {}
+
+
+class Input(Struct, frozen=True, omit_defaults=True):
+    """What a turn brings: entries to append, and how to run. `expects` guards upkeep prepared earlier:
+    the newest control position it was made from."""
+
+    drafts: tuple[Draft, ...] = ()
+    options: Options = Options()
+    expects: int | None = None
+    hides: tuple[tuple[int, int], ...] = ()
+
+
+class Turn(Struct, frozen=True, kw_only=True):
+    """A turn as the store knows it."""
+
+    id: TurnId
+    conversation_id: ConversationId
+    n: int
+    parent_turn: TurnId | None
+    joined_turn: TurnId | None
+    principal: PrincipalId
+    dedup_key: str | None
+    request_hash: str | None
+    kind: TurnKind
+    status: Status
+    busy: Busy
+    input: Input
+    owner: str | None
+    attempts: int
+    first_seq: int | None
+    last_seq: int | None
+    usage: Usage | None
+    failure: Failure | None
+    cancel_at: float | None
+    created_at: float
+    started_at: float | None
+    ended_at: float | None
+
+    @property
+    def ended(self) -> bool:
+        return self.status in ENDED
+
+
+class After(Struct, frozen=True):
+    """Continue after this turn: in its conversation when it is the tip, in a fork when it is not."""
+
+    turn_id: TurnId
+
+
+class Fresh(Struct, frozen=True):
+    """A new conversation without a name."""
+
+
+Target = ById | Slug | External | Address | Fingerprint | After | Fresh
+
+
+class Submission(Struct, frozen=True, kw_only=True):
+    """A turn that wants to be admitted. The same `dedup_key` is admitted once; with another `request_hash` it is
+    refused."""
+
+    principal: PrincipalId
+    target: Target
+    input: Input
+    kind: TurnKind = "talk"
+    busy: Busy = "queue"
+    dedup_key: str | None = None
+    request_hash: str | None = None
+    conversation_kind: str = "chat"
+
+
+class Lease(Struct, frozen=True):
+    """The right to run a turn. Every write names the fence; a newer holder has a higher one."""
+
+    turn: Turn
+    fence: int
+
+
+class Admission(Struct, frozen=True):
+    """A turn that was admitted, durably. `fresh` is false when the same submission had been admitted before. `lease`
+    is there when the turn (or one before it) could start at once; `stopped` are turns asked to stop for it."""
+
+    turn: Turn
+    fresh: bool
+    lease: Lease | None = None
+    stopped: tuple[TurnId, ...] = ()
+
+
+class Outcome(Struct, frozen=True, kw_only=True):
+    """How a turn ended."""
+
+    status: Literal["done", "failed", "cancelled"]
+    answer: str = ""
+    usage: Usage | None = None
+    failure: Failure | None = None

@@ -1,0 +1,83 @@
+"""Which entries of a log are seen: pure functions of its control entries.
+
+People see the *transcript*: everything that no rewind hides. Models see the *context*. An entry is in the context
+when it is in the transcript and the newest control that speaks of it lets it in:
+
+- a `hide` that covers it takes it out; a `pin` of it keeps it in, verbatim, in its place;
+- otherwise it is in when it comes after what the newest compaction stands for.
+
+Only living controls count: one that was itself rewound, or voided by a living `expand`, says nothing any more.
+So undo undoes compactions too, and a fork from before a compaction sees the originals.
+"""
+
+from collections.abc import Iterable
+from typing import Literal
+
+from msgspec import Struct
+
+Span = tuple[int, int]
+"""Positions, both inclusive."""
+
+ControlKind = Literal["setup", "compaction", "expand", "rewind", "pin", "hide"]
+
+
+class Control(Struct, frozen=True):
+    """A control entry (or a setup) without its body: enough to decide what is seen."""
+
+    seq: int
+    kind: ControlKind
+    ref: int = 0
+    first: int = 0
+
+
+class Context(Struct, frozen=True):
+    """What a model sees: the setup in force, the compaction that stands for the past, and the spans read verbatim."""
+
+    setup: int | None
+    summary: int | None
+    spans: tuple[Span, ...]
+
+
+def transcript(head: int, controls: Iterable[Control]) -> tuple[Span, ...]:
+    """What people see: every position up to `head` that no rewind hides, oldest first."""
+    spans: list[Span] = []
+    for control in sorted(controls, key=lambda c: -c.seq):
+        if control.kind == "rewind" and control.seq <= head:
+            if control.seq < head:
+                spans.append((control.seq + 1, head))
+            head = control.ref
+    if head >= 1:
+        spans.append((1, head))
+    return tuple(reversed(spans))
+
+
+def context(head: int, controls: Iterable[Control]) -> Context:
+    """What the model sees."""
+    known = sorted((c for c in controls if c.seq <= head), key=lambda c: c.seq)
+    alive = transcript(head, known)
+    living = [c for c in known if _within(c.seq, alive)]
+    voided = {c.ref for c in living if c.kind == "expand"}
+    living = [c for c in living if c.seq not in voided]
+
+    summary = next((c for c in reversed(living) if c.kind == "compaction"), None)
+    spans = [(max(a, summary.ref + 1), b) for a, b in alive if b > summary.ref] if summary else list(alive)
+    for control in living:
+        if control.kind == "hide":
+            spans = _without(spans, control.first, control.ref)
+        elif control.kind == "pin" and _within(control.ref, alive) and not _within(control.ref, spans):
+            spans = sorted([*spans, (control.ref, control.ref)])
+    return Context(
+        setup=next((c.seq for c in reversed(living) if c.kind == "setup"), None),
+        summary=summary.seq if summary else None,
+        spans=tuple(spans),
+    )
+
+
+def _within(seq: int, spans: Iterable[Span]) -> bool:
+    return any(a <= seq <= b for a, b in spans)
+
+
+def _without(spans: Iterable[Span], first: int, last: int) -> list[Span]:
+    """The spans less the positions from `first` to `last`."""
+    cut = [piece for a, b in spans for piece in ((a, min(b, first - 1)), (max(a, last + 1), b))]
+    return sorted({(a, b) for a, b in cut if a <= b})

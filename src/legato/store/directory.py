@@ -1,0 +1,132 @@
+"""The directory: the one place where an outside name becomes a conversation.
+
+A name belongs to a principal and means one conversation, for ever, because the primary key of `aliases` says so.
+Nothing here is cached and nothing is evicted. A foreign id is as unknown as one that never was.
+"""
+
+from legato.domain.conversations import Conversation
+from legato.domain.handles import Address, ById, Fingerprint, Handle, Name, Slug
+from legato.domain.ids import ConversationId, PrincipalId, new_conversation_id
+from legato.errors import AliasTaken, BadInput, UnknownHandle
+from legato.store.database import Tx, one
+
+
+async def find(tx: Tx, principal: PrincipalId, handle: Handle) -> Conversation:
+    """The conversation that a handle means; never creates."""
+    conversation = await lookup(tx, principal, handle)
+    if conversation is None:
+        raise UnknownHandle(f"No conversation {_shown(handle)}.", param="conversation")
+    return conversation
+
+
+async def lookup(tx: Tx, principal: PrincipalId, handle: Handle) -> Conversation | None:
+    """The conversation that a handle means, if there is one."""
+    if isinstance(handle, ById):
+        conversation_id: str = handle.id
+    else:
+        alias = await one(tx.run("find_alias", principal=principal, scheme=handle.scheme, value=handle.value))
+        if alias is None:
+            return None
+        conversation_id = alias[0]
+    row = await one(tx.run("find_conversation", id=conversation_id, principal=principal))
+    return Conversation(*row) if row else None
+
+
+async def find_or_create(
+    tx: Tx, principal: PrincipalId, handle: Handle, *, agent: str = "", kind: str = "chat"
+) -> ConversationId:
+    """The conversation that a handle means, made on first use. Of two that race, the key lets one make it."""
+    conversation = await lookup(tx, principal, handle)
+    if conversation is not None:
+        return conversation.id
+    if isinstance(handle, ById):
+        raise UnknownHandle(f"No conversation {_shown(handle)}.", param="conversation")
+    if not handle.creatable:
+        raise BadInput(
+            "A new conversation's name begins with a letter or digit, followed by up to 254 letters, digits or any of "
+            "'._:@+-'.",
+            param="conversation",
+        )
+    conversation_id = await create(tx, principal, agent=agent, kind=kind)
+    await tx.run(
+        "add_alias", principal=principal, scheme=handle.scheme, value=handle.value, conversation=conversation_id
+    )
+    return conversation_id
+
+
+async def create(
+    tx: Tx,
+    principal: PrincipalId,
+    *,
+    title: str = "",
+    agent: str = "",
+    kind: str = "chat",
+    parent: ConversationId | None = None,
+    base: int = 0,
+) -> ConversationId:
+    """A new conversation: empty, or a fork that begins at a position of another."""
+    conversation_id = new_conversation_id()
+    await tx.run(
+        "add_conversation",
+        id=conversation_id,
+        principal=principal,
+        title=title,
+        agent=agent,
+        kind=kind,
+        parent=parent,
+        base=base,
+    )
+    return conversation_id
+
+
+async def bind(tx: Tx, principal: PrincipalId, name: Name, conversation_id: ConversationId, *, move: bool) -> None:
+    """Give a conversation a name. With `move` a name that means another conversation is re-pointed (reset, resume);
+    without it that is refused."""
+    await find(tx, principal, ById(conversation_id))
+    present = await lookup(tx, principal, name)
+    if present is not None and present.id == conversation_id:
+        return
+    if present is not None and not move:
+        raise AliasTaken(f"{_shown(name)} already means conversation {present.id}.")
+    statement = "move_alias" if move else "add_alias"
+    await tx.run(statement, principal=principal, scheme=name.scheme, value=name.value, conversation=conversation_id)
+
+
+async def unbind(tx: Tx, principal: PrincipalId, name: Name) -> bool:
+    """Take a name away; the conversation stays."""
+    return bool(await tx.run("remove_alias", principal=principal, scheme=name.scheme, value=name.value))
+
+
+async def names(tx: Tx, conversation_id: ConversationId) -> list[tuple[str, str]]:
+    """Every (scheme, value) of a conversation."""
+    return [(scheme, value) for scheme, value in await tx.run("aliases_of", conversation=conversation_id)]
+
+
+async def rename(tx: Tx, principal: PrincipalId, handle: Handle, title: str) -> Conversation:
+    """Change the title people see. No name or id changes."""
+    conversation = await find(tx, principal, handle)
+    await tx.run("rename_conversation", id=conversation.id, principal=principal, title=title)
+    return await find(tx, principal, ById(conversation.id))
+
+
+async def newest(tx: Tx, principal: PrincipalId, limit: int) -> list[Conversation]:
+    """This principal's conversations that hold something, newest first."""
+    return [Conversation(*row) for row in await tx.run("list_conversations", principal=principal, limit=limit)]
+
+
+async def add_principal(tx: Tx, principal: PrincipalId) -> None:
+    await tx.run("add_principal", principal=principal)
+
+
+def _shown(handle: Handle) -> str:
+    match handle:
+        case ById(id=conversation_id):
+            return repr(conversation_id)
+        case Slug(value=value):
+            return repr(value)
+        case Address(channel=channel):
+            return f"at that {channel} address"
+        case Fingerprint():
+            return "with that history"
+        case _:
+            return repr(handle.value)

@@ -1,0 +1,37 @@
+"""API keys. Only a hash of a key is stored, so the database gives none away; ids and names grant nothing."""
+
+import hashlib
+import secrets
+
+from msgspec import Struct
+
+from legato.domain.ids import PrincipalId
+from legato.store import directory
+from legato.store.database import Tx, one
+
+
+class Grant(Struct, frozen=True):
+    """Who a key speaks for, and what it may do."""
+
+    principal: PrincipalId
+    scopes: frozenset[str]
+
+
+def new_key() -> str:
+    return "lg_" + secrets.token_urlsafe(32)
+
+
+async def add(tx: Tx, key: str, *, name: str, principal: PrincipalId, scopes: frozenset[str] = frozenset()) -> None:
+    """Let a key speak for a principal."""
+    await directory.add_principal(tx, principal)
+    await tx.run("add_key", hash=_hash(key), name=name, principal=principal, scopes=" ".join(sorted(scopes)))
+
+
+async def find(tx: Tx, key: str) -> Grant | None:
+    """What a key grants. Keys have 256 random bits, so looking a hash up leaks nothing by its timing."""
+    row = await one(tx.run("find_key", hash=_hash(key)))
+    return Grant(row[0], frozenset(row[1].split())) if row else None
+
+
+def _hash(key: str) -> str:
+    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()

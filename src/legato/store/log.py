@@ -1,0 +1,149 @@
+"""The log: append with a fence, read as a transcript or as a context.
+
+A fork holds no copy: it reads its ancestors' entries up to where each was left (its *lineage*), in one numbering.
+What is read verbatim is decided by `domain.window` from the control entries alone, so a context of 200 entries
+costs the same at the end of 100 entries and of 100,000.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from msgspec import Struct, json
+
+from legato.domain.entries import AnyBody, Compaction, Draft, Entry, Setup, kind_of, span_of
+from legato.domain.ids import ConversationId, TurnId
+from legato.domain.turns import Turn
+from legato.domain.window import Control, Span, context, transcript
+from legato.errors import LeaseLost
+from legato.store.database import Row, Tx, one
+
+_body = json.Decoder(AnyBody)
+
+
+class Stretch(Struct, frozen=True):
+    """Entries of `conversation_id` after `base` and up to `upto`: one part of a lineage."""
+
+    conversation_id: ConversationId
+    base: int
+    upto: int
+
+
+class View(Struct, frozen=True):
+    """What a model sees of a conversation: the setup in force, the summary of the past, the entries verbatim.
+    `head` and `control` say of which state of the log this is the view."""
+
+    setup: Setup | None
+    summary: Compaction | None
+    entries: tuple[Entry, ...]
+    head: int
+    control: int
+
+
+async def append(
+    tx: Tx, conversation_id: ConversationId, fence: int, turn_id: TurnId, drafts: Sequence[Draft]
+) -> tuple[int, int]:
+    """Write entries at the head. Returns their first and last position; refused when the lease is lost."""
+    row = await one(tx.run("advance_head", id=conversation_id, fence=fence, count=len(drafts)))
+    if row is None:
+        raise LeaseLost()
+    head: int = row[0]
+    first = head - len(drafts) + 1
+    if drafts:
+        await tx.many("add_entry", (_row(conversation_id, turn_id, first + i, d) for i, d in enumerate(drafts)))
+    return first, head
+
+
+async def lineage(tx: Tx, conversation_id: ConversationId) -> list[Stretch]:
+    """The stretches of log a conversation reads, oldest first."""
+    return [Stretch(*row) for row in await tx.run("lineage", id=conversation_id)]
+
+
+async def controls(tx: Tx, stretches: Iterable[Stretch]) -> list[Control]:
+    """Every control entry and setup of a lineage, in order."""
+    return [
+        Control(*row)
+        for stretch in stretches
+        for row in await tx.run("controls", conversation=stretch.conversation_id, after=stretch.base, upto=stretch.upto)
+    ]
+
+
+async def read_context(tx: Tx, conversation_id: ConversationId) -> View:
+    """What the model sees now."""
+    stretches = await lineage(tx, conversation_id)
+    known = await controls(tx, stretches)
+    head = stretches[-1].upto
+    seen = context(head, known)
+    setup = await _body_at(tx, stretches, seen.setup)
+    summary = await _body_at(tx, stretches, seen.summary)
+    return View(
+        setup=setup if isinstance(setup, Setup) else None,
+        summary=summary if isinstance(summary, Compaction) else None,
+        entries=tuple(await _spans(tx, stretches, seen.spans)),
+        head=head,
+        control=newest_control(known),
+    )
+
+
+async def read_transcript(
+    tx: Tx, conversation_id: ConversationId, *, after: int = 0, limit: int | None = None
+) -> list[Entry]:
+    """What people see: everything that was not rewound, from position `after` on."""
+    stretches = await lineage(tx, conversation_id)
+    spans = transcript(stretches[-1].upto, await controls(tx, stretches))
+    return await _spans(tx, stretches, [(max(a, after + 1), b) for a, b in spans if b > after], limit)
+
+
+async def entries_of_turn(tx: Tx, turn: Turn) -> list[Entry]:
+    """What a turn wrote, its input included."""
+    if turn.first_seq is None:
+        return []
+    rows = await tx.run("entries_of_turn", conversation=turn.conversation_id, first=turn.first_seq, turn=turn.id)
+    return [_entry(row) for row in rows]
+
+
+async def entries_at(tx: Tx, conversation_id: ConversationId, seq: int) -> list[Entry]:
+    """The entry that a conversation itself (not its ancestors) holds at a position."""
+    return [_entry(row) for row in await tx.run("entries_between", conversation=conversation_id, first=seq, last=seq)]
+
+
+def newest_control(known: Sequence[Control]) -> int:
+    """The position of the newest control entry: what a summary made in the background is compared with."""
+    return max((c.seq for c in known if c.kind != "setup"), default=0)
+
+
+async def _spans(tx: Tx, stretches: Sequence[Stretch], spans: Iterable[Span], limit: int | None = None) -> list[Entry]:
+    found: list[Entry] = []
+    for first, last in spans:
+        for stretch in stretches:
+            low, high = max(first, stretch.base + 1), min(last, stretch.upto)
+            if limit is not None:
+                high = min(high, low + limit - len(found) - 1)
+            if low <= high:
+                rows = await tx.run("entries_between", conversation=stretch.conversation_id, first=low, last=high)
+                found.extend(_entry(row) for row in rows)
+    return found
+
+
+async def _body_at(tx: Tx, stretches: Sequence[Stretch], seq: int | None) -> AnyBody | None:
+    if seq is None:
+        return None
+    [entry] = await _spans(tx, stretches, [(seq, seq)])
+    return entry.body
+
+
+def _entry(row: Row) -> Entry:
+    seq, entry_id, turn_id, body, created_at = row
+    return Entry(seq, entry_id, turn_id, _body.decode(body), created_at)
+
+
+def _row(conversation_id: ConversationId, turn_id: TurnId, seq: int, draft: Draft) -> dict[str, object]:
+    ref_first, ref_seq = span_of(draft.body)
+    return {
+        "conversation": conversation_id,
+        "seq": seq,
+        "id": draft.id,
+        "turn": turn_id,
+        "kind": kind_of(draft.body),
+        "ref_first": ref_first,
+        "ref_seq": ref_seq,
+        "body": json.encode(draft.body).decode(),
+    }

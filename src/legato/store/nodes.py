@@ -1,0 +1,25 @@
+"""Nodes: the processes that run turns, each with one lease for all of them.
+
+A turn belongs to the node that claimed it. While the node renews its lease nobody else takes the turn; once it has
+run out, anybody may. One row a process is renewed, however many turns it runs.
+"""
+
+from legato.domain.ids import NodeId, TurnId
+from legato.store.database import Tx
+
+
+async def renew(tx: Tx, node: NodeId, ttl: float) -> list[TurnId]:
+    """Hold the lease for `ttl` more seconds; returns the node's turns that someone wants stopped."""
+    await tx.run("renew_node", node=node, ttl=ttl)
+    return [turn_id for (turn_id,) in await tx.run("cancels_of_node", node=node)]
+
+
+async def start(tx: Tx, node: NodeId, ttl: float, *, alone: bool) -> None:
+    """Enter. A process that owns the database alone knows that every earlier one is gone."""
+    await tx.run("end_all_nodes" if alone else "forget_dead_nodes")
+    await renew(tx, node, ttl)
+
+
+async def end(tx: Tx, node: NodeId) -> None:
+    """Leave in good order."""
+    await tx.run("end_node", node=node)

@@ -1,0 +1,203 @@
+"""PostgreSQL: any number of identical processes over one database.
+
+Row locks order what races (conversation, then turn); what a schema rule or a deadlock refuses is run again from
+the start, because a transaction has no effect but its statements. Leases use the database's clock. Hints travel
+by LISTEN/NOTIFY, sent after the commit and gathered for a few milliseconds; the tables are the truth.
+"""
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import asyncpg
+from msgspec import json
+
+from legato.domain.ids import new_id
+from legato.errors import Defect, StoreUnavailable
+from legato.store.database import Hint, P, Row, Transaction, Tx
+from legato.store.migrate import migrate
+from legato.store.statements import Dialect, statements
+
+T = TypeVar("T")
+
+CHANNEL = "legato"
+MAX_TRIES = 8
+GATHER = 0.015
+MAX_PAYLOAD = 7000
+MIGRATION_LOCK = 0x4C676174
+
+_LOST_RACE = (
+    asyncpg.UniqueViolationError,  # someone made it first: the second run finds it
+    asyncpg.DeadlockDetectedError,
+    asyncpg.SerializationError,
+)
+_UNREACHABLE = (OSError, asyncpg.InterfaceError, asyncpg.PostgresConnectionError, asyncpg.CannotConnectNowError)
+
+
+class PostgresTx:
+    """A transaction on one connection."""
+
+    dialect: Dialect = "postgres"
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+        self._statements = statements("postgres")
+
+    async def run(self, name: str, /, **params: object) -> list[Row]:
+        statement = self._statements[name]
+        return await self._connection.fetch(statement.text, *statement.bind(params))  # type: ignore[no-any-return]
+
+    async def many(self, name: str, rows: Iterable[dict[str, object]], /) -> None:
+        statement = self._statements[name]
+        await self._connection.executemany(statement.text, [statement.bind(row) for row in rows])
+
+    async def script(self, text: str, /) -> None:
+        await self._connection.execute(text)
+
+
+class Postgres:
+    """The database on a server. Open it with `Postgres.open`."""
+
+    dialect: Dialect = "postgres"
+
+    def __init__(self, pool: Any, url: str) -> None:
+        self._pool = pool
+        self._url = url
+        self._origin = new_id("")
+        self._listeners: list[Callable[[Hint], None]] = []
+        self._hints: set[Hint] = set()
+        self._sender: asyncio.Task[None] | None = None
+        self._ear: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def open(cls, url: str, *, connections: int = 10) -> "Postgres":
+        """Connect, bring the schema up to date, listen for hints."""
+        try:
+            pool = await asyncpg.create_pool(
+                url, min_size=1, max_size=connections, timeout=10, command_timeout=60, reset=_no_reset
+            )
+        except (*_UNREACHABLE, asyncpg.PostgresError, TimeoutError, ValueError) as error:
+            raise StoreUnavailable(
+                f"PostgreSQL at {_without_password(url)} cannot be reached: {error or type(error).__name__}. "
+                f"Check that the server runs, and LEGATO_DATABASE_URL (or --database-url)."
+            ) from error
+        self = cls(pool, url)
+        try:
+            await self.write(_migrate_alone)
+        except BaseException:
+            await self.close()
+            raise
+        self._ear = asyncio.create_task(self._listen(), name="postgres-listen")
+        return self
+
+    async def write(self, transaction: Transaction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        for attempt in range(1, MAX_TRIES + 1):
+            try:
+                async with self._pool.acquire(timeout=30) as connection, connection.transaction():
+                    return await transaction(PostgresTx(connection), *args, **kwargs)
+            except _LOST_RACE as error:
+                if attempt == MAX_TRIES:
+                    raise Defect(f"The schema refused a write {attempt} times: {error}") from error
+            except asyncpg.IntegrityConstraintViolationError as error:
+                raise Defect(f"The schema refused a write: {error}") from error
+            except (*_UNREACHABLE, TimeoutError) as error:
+                raise self._gone(error) from error
+            except asyncpg.PostgresError as error:
+                raise StoreUnavailable(f"PostgreSQL refused: {error}") from error
+            await asyncio.sleep(random.uniform(0, 0.005 * attempt))
+        raise AssertionError("unreachable")
+
+    async def read(self, transaction: Transaction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            async with (
+                self._pool.acquire(timeout=30) as connection,
+                connection.transaction(isolation="repeatable_read", readonly=True),
+            ):
+                return await transaction(PostgresTx(connection), *args, **kwargs)
+        except (*_UNREACHABLE, TimeoutError) as error:
+            raise self._gone(error) from error
+        except asyncpg.PostgresError as error:
+            raise StoreUnavailable(f"PostgreSQL refused: {error}") from error
+
+    def tell(self, hint: Hint) -> None:
+        self._hints.add(hint)
+        if self._sender is None or self._sender.done():
+            self._sender = asyncio.create_task(self._send(), name="postgres-notify")
+
+    def on_hint(self, listener: Callable[[Hint], None]) -> None:
+        self._listeners.append(listener)
+
+    async def close(self) -> None:
+        for task in (self._sender, self._ear):
+            if task is not None:
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task
+        with contextlib.suppress(*_UNREACHABLE, TimeoutError):
+            await asyncio.wait_for(self._pool.close(), 10)
+
+    async def _send(self) -> None:
+        """Gather hints for a moment and send them together."""
+        while self._hints:
+            await asyncio.sleep(GATHER)
+            hints, self._hints = list(self._hints), set()
+            payloads: list[str] = []
+            size = MAX_PAYLOAD
+            batch: list[Hint] = []
+            for hint in hints:
+                size += len(hint.kind) + len(hint.id) + 8
+                if size > MAX_PAYLOAD:
+                    batch, size = [], 0
+                    payloads.append("")
+                batch.append(hint)
+                payloads[-1] = json.encode([self._origin, batch]).decode()
+            with contextlib.suppress(*_UNREACHABLE, asyncpg.PostgresError, TimeoutError):  # a lost hint costs time only
+                async with self._pool.acquire(timeout=10) as connection:
+                    for payload in payloads:
+                        await connection.execute("select pg_notify($1, $2)", CHANNEL, payload)
+
+    async def _listen(self) -> None:
+        """One listening connection a process; when it breaks, polling goes on until it is back."""
+        while True:
+            with contextlib.suppress(*_UNREACHABLE, asyncpg.PostgresError, TimeoutError):
+                connection = await asyncpg.connect(self._url, timeout=10)
+                broken = asyncio.Event()
+                connection.add_termination_listener(lambda _, broken=broken: broken.set())
+                try:
+                    await connection.add_listener(CHANNEL, self._heard)
+                    await broken.wait()
+                finally:
+                    connection.terminate()
+            await asyncio.sleep(1)
+
+    def _heard(self, _connection: object, _pid: int, _channel: str, payload: object) -> None:
+        origin, hints = json.decode(str(payload), type=tuple[str, list[Hint]])
+        if origin != self._origin:
+            for hint in hints:
+                for listener in self._listeners:
+                    listener(hint)
+
+    def _gone(self, error: BaseException) -> StoreUnavailable:
+        return StoreUnavailable(
+            f"PostgreSQL at {_without_password(self._url)} does not answer: {error or type(error).__name__}. "
+            f"Check that the server runs; what was acknowledged is safe."
+        )
+
+
+async def _migrate_alone(tx: Tx) -> list[str]:
+    """Several processes may start at once: one migrates, the others wait and find it done."""
+    await tx.script(f"select pg_advisory_xact_lock({MIGRATION_LOCK})")
+    return await migrate(tx)
+
+
+async def _no_reset(_connection: object) -> None:
+    """Our transactions leave nothing behind on a connection, so there is nothing to reset (1.4 times the rate)."""
+
+
+def _without_password(url: str) -> str:
+    """A database URL that may be shown."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.hostname or ''}{':' + str(parts.port) if parts.port else ''}{parts.path}"

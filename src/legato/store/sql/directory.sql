@@ -1,0 +1,50 @@
+-- name: add_principal
+-- A principal exists from its first use.
+insert into principals (id, created_at) values (:principal, {now}) on conflict do nothing;
+
+-- name: find_alias
+-- The conversation that a name means, for one principal.
+select conversation_id from aliases where principal = :principal and scheme = :scheme and value = :value;
+
+-- name: add_alias
+-- A name is given once; the primary key refuses a second meaning.
+insert into aliases (principal, scheme, value, conversation_id, created_at)
+values (:principal, :scheme, :value, :conversation, {now});
+
+-- name: move_alias
+-- Point a name at another conversation of the same principal (reset, resume, bind).
+insert into aliases (principal, scheme, value, conversation_id, created_at)
+values (:principal, :scheme, :value, :conversation, {now})
+on conflict (principal, scheme, value) do update set conversation_id = excluded.conversation_id;
+
+-- name: remove_alias
+delete from aliases where principal = :principal and scheme = :scheme and value = :value returning conversation_id;
+
+-- name: aliases_of
+-- Every name of a conversation, oldest first.
+select scheme, value from aliases where conversation_id = :conversation order by created_at, scheme, value;
+
+-- name: add_conversation
+insert into conversations (id, principal, title, agent, kind, parent_id, base_seq, head_seq, created_at, updated_at)
+values (:id, :principal, :title, :agent, :kind, :parent, :base, :base, {now}, {now});
+
+-- name: find_conversation
+-- A living conversation, if it is this principal's.
+select {conversation} from conversations where id = :id and principal = :principal and deleted_at is null;
+
+-- name: get_conversation
+-- A conversation whoever owns it: for the engine, which holds its lease.
+select {conversation} from conversations where id = :id;
+
+-- name: lock_conversation
+-- The row lock under which a conversation's future is decided. Lock order everywhere: conversation, then turn.
+select {conversation} from conversations where id = :id {for_update};
+
+-- name: rename_conversation
+update conversations set title = :title where id = :id and principal = :principal and deleted_at is null returning id;
+
+-- name: list_conversations
+-- Living conversations that hold something, newest first.
+select {conversation} from conversations
+where principal = :principal and deleted_at is null and head_seq > 0
+order by updated_at desc, id desc limit :limit;

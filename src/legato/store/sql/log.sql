@@ -1,0 +1,32 @@
+-- name: advance_head
+-- Room for new entries at the head of the log, only for the holder of the lease.
+update conversations set head_seq = head_seq + :count, updated_at = {now}
+where id = :id and fence = :fence returning head_seq;
+
+-- name: add_entry
+insert into entries (conversation_id, seq, id, turn_id, kind, ref_first, ref_seq, body, created_at)
+values (:conversation, :seq, :id, :turn, :kind, :ref_first, :ref_seq, :body, {now});
+
+-- name: lineage
+-- The stretches of log that a conversation reads: its own, then its ancestors', each up to where it was left.
+with recursive lineage (id, parent_id, base_seq, upto, depth) as (
+    select id, parent_id, base_seq, head_seq, 0 from conversations where id = :id
+    union all
+    select p.id, p.parent_id, p.base_seq, case when l.base_seq < l.upto then l.base_seq else l.upto end, l.depth + 1
+    from lineage l join conversations p on p.id = l.parent_id
+)
+select id, base_seq, upto from lineage order by depth desc;
+
+-- name: controls
+-- The control entries (and setups) of one stretch.
+select seq, kind, coalesce(ref_seq, 0), coalesce(ref_first, 0) from entries
+where conversation_id = :conversation and seq > :after and seq <= :upto
+and kind in ('setup', 'compaction', 'expand', 'rewind', 'pin', 'hide') order by seq;
+
+-- name: entries_between
+-- Entries of one stretch, oldest first.
+select {entry} from entries where conversation_id = :conversation and seq between :first and :last order by seq;
+
+-- name: entries_of_turn
+select {entry} from entries
+where conversation_id = :conversation and seq >= :first and turn_id = :turn order by seq;

@@ -1,0 +1,36 @@
+-- name: unindexed_turns
+-- Turns that ended and are not yet in the search index.
+select id, conversation_id, first_seq, principal from turns
+where indexed_at is null and ended_at is not null order by ended_at limit :limit;
+
+-- name: mark_indexed
+update turns set indexed_at = {now} where id = :turn;
+
+-- name: add_document [sqlite]
+insert into search_documents (conversation_id, seq) values (:conversation, :seq) returning id;
+
+-- name: add_grams [sqlite]
+insert into search_grams (rowid, grams) values (:id, :grams);
+
+-- name: add_document [postgres]
+insert into search_documents (conversation_id, seq, grams)
+values (:conversation, :seq, array_to_tsvector(string_to_array(:grams, ' ')));
+
+-- name: search_documents [sqlite]
+-- Candidates, newest first, below a cursor.
+select d.id, d.conversation_id, d.seq from search_grams g join search_documents d on d.id = g.rowid
+where search_grams match :query and g.rowid < :before order by g.rowid desc limit :limit;
+
+-- name: search_documents [postgres]
+-- Candidates, newest first, below a cursor.
+select id, conversation_id, seq from search_documents
+where grams @@ cast(cast(:query as text) as tsquery) and id < :before order by id desc limit :limit;
+
+-- name: clear_grams [sqlite]
+delete from search_grams;
+
+-- name: clear_documents
+delete from search_documents;
+
+-- name: unmark_indexed
+update turns set indexed_at = null where indexed_at is not null;

@@ -1,0 +1,112 @@
+-- name: find_turn
+-- A turn, if it is this principal's and its conversation lives.
+select {turn} from turns where id = :id and principal = :principal
+and exists (select 1 from conversations c where c.id = turns.conversation_id and c.deleted_at is null);
+
+-- name: get_turn
+-- A turn whoever owns it: for the engine.
+select {turn} from turns where id = :id;
+
+-- name: find_turn_by_dedup
+select {turn} from turns where principal = :principal and dedup_key = :dedup_key;
+
+-- name: draw_turn
+-- The next place in the conversation's order; a talk turn becomes the tip.
+update conversations set last_n = last_n + 1, tip_turn = coalesce(:tip, tip_turn), updated_at = {now}
+where id = :id returning last_n;
+
+-- name: add_turn
+insert into turns (id, conversation_id, n, parent_turn, principal, dedup_key, request_hash, kind, status, busy, input, created_at)
+values (:id, :conversation, :n, :parent_turn, :principal, :dedup_key, :request_hash, :kind, 'queued', :busy, :input, {now})
+returning {turn};
+
+-- name: open_turns
+-- How many turns of a conversation wait or run.
+select count(*) from turns where conversation_id = :conversation and status in ('queued', 'running');
+
+-- name: open_conversations
+-- Conversations with a turn that may be claimed: something waits and nothing runs, or what runs has lost its node.
+select t.conversation_id from turns t
+where t.status in ('queued', 'running')
+and not exists (
+    select 1 from turns r join nodes on nodes.id = r.owner
+    where r.conversation_id = t.conversation_id and r.status = 'running' and nodes.lease_until > {now})
+group by t.conversation_id order by min(t.created_at) limit :limit;
+
+-- name: claim_turn
+-- The turn that is next in a conversation: the one whose node died, else an interrupt, else the oldest waiting.
+update turns set status = 'running', owner = :node, attempts = attempts + 1, started_at = coalesce(started_at, {now})
+where id = (
+    select q.id from turns q
+    where q.conversation_id = :conversation and q.status in ('queued', 'running')
+    order by (q.status = 'running') desc, (q.busy = 'interrupt') desc, q.n limit 1)
+and (status = 'queued' or not exists (
+    select 1 from nodes where nodes.id = turns.owner and nodes.lease_until > {now}))
+returning {turn};
+
+-- name: raise_fence
+-- A new holder, or none: whoever wrote under the old number is refused from here on.
+update conversations set fence = fence + 1 where id = :id returning fence;
+
+-- name: begin_turn
+update turns set first_seq = :first_seq where id = :id;
+
+-- name: mark_progress
+-- A turn that moves on earns its attempts back.
+update turns set attempts = 0 where id = :id and attempts > 0;
+
+-- name: end_turn
+update turns set status = :status, owner = null, last_seq = :last_seq, usage = :usage, failure = :failure, ended_at = {now}
+where id = :id and status = 'running' returning {turn};
+
+-- name: release_turn
+-- Hand a turn back at shutdown: the attempt does not count.
+update turns set status = 'queued', owner = null, attempts = case when attempts > 0 then attempts - 1 else 0 end
+where id = :id and status = 'running' returning id;
+
+-- name: cancel_queued
+update turns set status = 'cancelled', ended_at = {now}, cancel_at = {now}
+where id = :id and status = 'queued' returning {turn};
+
+-- name: request_cancel
+-- A running turn is stopped by the worker that holds it; the wish is durable.
+update turns set cancel_at = coalesce(cancel_at, {now}) where id = :id and status = 'running' returning {turn};
+
+-- name: request_interrupt
+update turns set cancel_at = coalesce(cancel_at, {now})
+where conversation_id = :conversation and status = 'running' and kind = 'talk' returning id;
+
+-- name: steering_turns
+-- Inputs that want to join the running turn, in order.
+select {turn} from turns
+where conversation_id = :conversation and status in ('queued', 'running') and status = 'queued'
+and busy = 'steer' and kind = 'talk' order by n;
+
+-- name: join_turn
+update turns set status = 'joined', joined_turn = :host, first_seq = :first_seq, last_seq = :last_seq, ended_at = {now}
+where id = :id and status = 'queued' returning id;
+
+-- name: turns_of
+-- The turns of one conversation in order of admission.
+select {turn} from turns where conversation_id = :conversation and n > :after order by n limit :limit;
+
+-- name: add_events
+-- A batch of events, refused when the lease is lost.
+insert into turn_events (turn_id, first_n, last_n, payload)
+select cast(:turn as text), cast(:first_n as bigint), cast(:last_n as bigint), cast(:payload as text)
+from conversations where id = :conversation and fence = :fence {for_share}
+returning last_n;
+
+-- name: events_after
+-- The batches that hold event :n and later ones.
+select first_n, payload from turn_events where turn_id = :turn and last_n >= :n order by first_n;
+
+-- name: prunable_turns
+select id from turns where pruned_at is null and ended_at is not null and ended_at < {now} - :age
+order by ended_at limit :limit;
+
+-- name: prune_events
+delete from turn_events where turn_id = :turn;
+
+-- name: mark_pruned
+update turns set pruned_at = {now} where id = :turn;

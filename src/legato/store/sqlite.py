@@ -1,0 +1,288 @@
+"""SQLite: one file, one owner, one writer thread with group commit.
+
+A disk syncs a few thousand times a second and writes a hundred times more. So the writer takes every transaction
+that waits, runs each in a savepoint (each still atomic alone), and commits them together: many transactions share
+one fsync, and nobody hears of success before it. Groups form by themselves while the last sync is under way.
+
+Readers have connections and threads of their own; in WAL mode they never wait for the writer. apsw bundles a
+current SQLite, because a corruption bug of WAL mode is still in the one many systems ship.
+"""
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import threading
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any, TypeVar
+
+import apsw
+
+from legato.errors import Defect, StoreUnavailable
+from legato.store.database import Hint, P, Row, Transaction
+from legato.store.migrate import migrate
+from legato.store.statements import Dialect, statements
+
+T = TypeVar("T")
+
+MAX_GROUP = 512
+READERS = 4
+APPLICATION_ID = 0x4C676174  # "Lgat": tells our file from any other program's
+CHECKPOINT_PAGES = 8000
+
+Job = tuple[Callable[["SqliteTx"], Coroutine[Any, Any, Any]], "asyncio.Future[Any]"]
+
+
+Outcome = tuple[Any, BaseException | None]
+
+
+class SqliteTx:
+    """A transaction on one connection. Its coroutines never suspend: SQLite answers at once."""
+
+    dialect: Dialect = "sqlite"
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._connection = connection
+        self._statements = statements("sqlite")
+
+    async def run(self, name: str, /, **params: object) -> list[Row]:
+        statement = self._statements[name]
+        return self._connection.execute(statement.text, statement.bind(params)).fetchall()
+
+    async def many(self, name: str, rows: Iterable[dict[str, object]], /) -> None:
+        statement = self._statements[name]
+        self._connection.executemany(statement.text, [statement.bind(row) for row in rows])
+
+    async def script(self, text: str, /) -> None:
+        self._connection.execute(text)
+
+
+class Sqlite:
+    """The database in one file. Open it with `Sqlite.open`."""
+
+    dialect: Dialect = "sqlite"
+
+    def __init__(self, path: Path, lock: int, *, vfs: str | None) -> None:
+        self._path = path
+        self._lock = lock
+        self._vfs = vfs
+        self._loop = asyncio.get_running_loop()
+        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._writer = threading.Thread(target=self._write_all, name="legato-writer", daemon=True)
+        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="legato-reader")
+        self._local = threading.local()
+        self._read_connections: list[apsw.Connection] = []
+        self._closed = False
+
+    @classmethod
+    async def open(cls, path: Path, *, vfs: str | None = None) -> "Sqlite":
+        """Own the file, bring its schema up to date, start the writer."""
+        lock = _own(path)
+        self = cls(path, lock, vfs=vfs)
+        self._writer.start()
+        try:
+            await self.write(migrate)
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def write(self, transaction: Transaction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        if self._closed:
+            raise StoreUnavailable("The database is closed.")
+        done: asyncio.Future[T] = self._loop.create_future()
+        self._jobs.put((lambda tx: transaction(tx, *args, **kwargs), done))
+        return await done
+
+    async def read(self, transaction: Transaction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        if self._closed:
+            raise StoreUnavailable("The database is closed.")
+        return await self._loop.run_in_executor(self._readers, self._read, lambda tx: transaction(tx, *args, **kwargs))
+
+    def tell(self, hint: Hint) -> None:
+        """There is no other process on this file."""
+
+    def on_hint(self, listener: Callable[[Hint], None]) -> None:
+        """There is no other process on this file."""
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self._jobs.put(None)
+        await self._loop.run_in_executor(None, self._writer.join)
+        await self._loop.run_in_executor(None, self._readers.shutdown)
+        for connection in self._read_connections:
+            connection.close()
+        os.close(self._lock)
+
+    # -- the writer thread
+
+    def _write_all(self) -> None:
+        connection: apsw.Connection | None = None
+        running = True
+        while running:
+            group: list[Job] = []
+            job = self._jobs.get()
+            try:
+                while job is not None and len(group) < MAX_GROUP:
+                    group.append(job)
+                    job = self._jobs.get_nowait()
+            except Empty:
+                pass
+            else:
+                if job is None:
+                    running = False
+                else:
+                    group.append(job)
+            if group:
+                try:
+                    connection = connection or self._connect(writable=True)
+                    outcomes = self._commit(connection, group)
+                except (apsw.Error, StoreUnavailable) as error:
+                    outcomes = [(None, self._translated(error))] * len(group)
+                with contextlib.suppress(RuntimeError):  # the loop is gone: nobody waits for the outcome
+                    self._loop.call_soon_threadsafe(_settle, group, outcomes)
+        if connection is not None:
+            connection.close()
+
+    def _commit(self, connection: apsw.Connection, group: list[Job]) -> list[Outcome]:
+        """Run each job in a savepoint and commit them all with one sync."""
+        outcomes: list[Outcome] = []
+        tx = SqliteTx(connection)
+        connection.execute("begin immediate")
+        try:
+            for job, _ in group:
+                connection.execute("savepoint job")
+                try:
+                    outcomes.append((_drive(job(tx)), None))
+                except BaseException as error:
+                    if not connection.in_transaction:  # a full disk ends the whole transaction, not only this job
+                        raise
+                    connection.execute("rollback to job")
+                    outcomes.append((None, self._translated(error)))
+                connection.execute("release job")
+            connection.execute("commit")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("rollback")
+            raise
+        return outcomes
+
+    # -- reader threads
+
+    def _read(self, job: Callable[[SqliteTx], Coroutine[Any, Any, T]]) -> T:
+        try:
+            connection: apsw.Connection | None = getattr(self._local, "connection", None)
+            if connection is None:
+                connection = self._local.connection = self._connect(writable=False)
+                self._read_connections.append(connection)
+            connection.execute("begin")
+            try:
+                return _drive(job(SqliteTx(connection)))
+            finally:
+                connection.execute("commit")
+        except apsw.Error as error:
+            raise self._translated(error) from error
+
+    def _connect(self, *, writable: bool) -> apsw.Connection:
+        connection = apsw.Connection(str(self._path), vfs=self._vfs, statementcachesize=256)
+        try:
+            connection.set_busy_timeout(10_000)
+            if not writable:
+                connection.execute("pragma query_only = on")
+                return connection
+            [(application,)] = connection.execute("pragma application_id").fetchall()
+            [(tables,)] = connection.execute("select count(*) from sqlite_schema").fetchall()
+            if tables and application != APPLICATION_ID:
+                raise StoreUnavailable(
+                    f"{self._path} is a SQLite file of another program. Nothing was changed. Choose another home."
+                )
+            connection.execute(
+                f"pragma journal_mode = wal; pragma synchronous = full; pragma foreign_keys = on;"
+                f"pragma wal_autocheckpoint = {CHECKPOINT_PAGES}"
+            )
+            if not tables:
+                connection.execute(f"pragma application_id = {APPLICATION_ID}")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _translated(self, error: BaseException) -> BaseException:
+        """A driver's error in our words, with what to do."""
+        match error:
+            case apsw.FullError():
+                advice = "The disk is full. Free some space; nothing that was acknowledged is lost."
+            case apsw.CorruptError() | apsw.NotADBError():
+                advice = "The file is damaged. Stop Legato, keep a copy of the file, and restore a backup."
+            case apsw.ReadOnlyError() | apsw.CantOpenError() | apsw.PermissionsError():
+                advice = "The file cannot be written. Check the owner and the permissions of its folder."
+            case apsw.IOError():
+                advice = "The disk refused to read or write. Check its space and its health."
+            case apsw.ConstraintError():
+                return Defect(f"The schema refused a write: {error}")
+            case apsw.Error():
+                advice = "Unexpected; see the log."
+            case _:
+                return error
+        return StoreUnavailable(f"The database {self._path} cannot be used: {error}. {advice}")
+
+
+def _drive(job: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine that never suspends."""
+    try:
+        job.send(None)
+    except StopIteration as stop:
+        return stop.value  # type: ignore[no-any-return]  # StopIteration carries the coroutine's own result
+    job.close()
+    raise Defect("A transaction awaited something other than its own statements.")
+
+
+def _settle(group: list[Job], outcomes: list[Outcome]) -> None:
+    for (_, done), (result, error) in zip(group, outcomes, strict=True):
+        if done.done():
+            continue  # whoever waited has gone; what was written stays written
+        if error is not None:
+            done.set_exception(error)
+        else:
+            done.set_result(result)
+
+
+def _own(path: Path) -> int:
+    """Lock the file for this process; a second one is told who holds it."""
+    lock_path = path.with_name(path.name + ".lock")
+    try:
+        lock = os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise StoreUnavailable(
+            f"Cannot write in {path.parent}: {error.strerror}. Check that the folder exists, its owner and its "
+            f"permissions, or choose another with --home or LEGATO_HOME."
+        ) from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        holder = os.pread(lock, 100, 0).decode(errors="replace").strip()
+        os.close(lock)
+        raise StoreUnavailable(
+            f"Another Legato ({holder or 'unknown process'}) already runs on {path.parent}. Use that one, stop it, or "
+            f"choose another home with --home or LEGATO_HOME. To run several processes, use PostgreSQL."
+        ) from error
+    with contextlib.suppress(OSError):  # a full disk cannot take the name; the lock holds all the same
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, f"process {os.getpid()}".encode(), 0)
+    return lock
+
+
+def integrity(path: Path) -> Iterator[str]:
+    """What SQLite itself finds wrong with a file."""
+    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
+    try:
+        for (line,) in connection.execute("pragma integrity_check"):
+            if line != "ok":
+                yield str(line)
+    finally:
+        connection.close()

@@ -1,0 +1,357 @@
+"""Turns: admission, lease, progress, end.
+
+Everything that is decided about a conversation's future is decided in one transaction under its row lock:
+- an input is admitted once, and is durable before anyone hears of it;
+- `after` a turn at the tip continues the conversation, elsewhere it forks, and never both;
+- one turn of a conversation runs at a time, and each new holder raises the fence, which every write names;
+- an end is one transaction: the last entries, the status, and the answers owed.
+"""
+
+from collections.abc import Sequence
+
+from msgspec import Struct, json
+
+from legato.domain.conversations import Conversation
+from legato.domain.entries import Draft, Hide, draft
+from legato.domain.events import AnyEvent
+from legato.domain.ids import ConversationId, NodeId, PrincipalId, TurnId, new_turn_id
+from legato.domain.turns import (
+    Admission,
+    After,
+    Failure,
+    Fresh,
+    Input,
+    Lease,
+    Outcome,
+    Submission,
+    Turn,
+    Usage,
+)
+from legato.errors import ConversationBusy, DedupMismatch, LeaseLost, UnfinishedTurn, UnknownTurn
+from legato.store import directory, log, outbox
+from legato.store.database import Row, Tx, one
+
+_input = json.Decoder(Input)
+_usage = json.Decoder(Usage)
+_failure = json.Decoder(Failure)
+_events = json.Decoder(list[AnyEvent])
+
+
+# -- admission
+
+
+async def admit(tx: Tx, submission: Submission, node: NodeId | None = None) -> Admission:
+    """Admit a turn: once per dedup key, at its place in the conversation. With a `node`, what can start starts."""
+    seen = await _same_submission(tx, submission)
+    if seen is not None:
+        return Admission(seen, fresh=False)
+    turn_id = new_turn_id()
+    place = await _place(tx, submission)
+    if submission.busy == "reject" and await _open_turns(tx, place.conversation.id):
+        raise ConversationBusy()
+    talk = submission.kind == "talk"
+    [[n]] = await tx.run("draw_turn", id=place.conversation.id, tip=turn_id if talk else None)
+    [row] = await tx.run(
+        "add_turn",
+        id=turn_id,
+        conversation=place.conversation.id,
+        n=n,
+        parent_turn=place.parent if talk else None,
+        principal=submission.principal,
+        dedup_key=submission.dedup_key,
+        request_hash=submission.request_hash,
+        kind=submission.kind,
+        busy=submission.busy,
+        input=json.encode(_with_hides(submission.input, place.hides)).decode(),
+    )
+    stopped: tuple[TurnId, ...] = ()
+    if submission.busy == "interrupt":
+        stopped = tuple(t for (t,) in await tx.run("request_interrupt", conversation=place.conversation.id))
+    lease = await claim(tx, place.conversation.id, node) if node is not None else None
+    turn = _turn(row) if lease is None else await get(tx, turn_id)
+    return Admission(turn, fresh=True, lease=lease, stopped=stopped)
+
+
+class _Place(Struct, frozen=True):
+    """Where a submission goes. `hides` are the failed tries that it goes around."""
+
+    conversation: Conversation
+    parent: TurnId | None
+    hides: tuple[tuple[int, int], ...] = ()
+
+
+async def _place(tx: Tx, submission: Submission) -> _Place:
+    principal, target = submission.principal, submission.target
+    agent = submission.input.options.agent or ""
+    if isinstance(target, After):
+        return await _place_after(tx, principal, target.turn_id)
+    if isinstance(target, Fresh):
+        conversation_id = await directory.create(tx, principal, agent=agent, kind=submission.conversation_kind)
+    else:
+        conversation_id = await directory.find_or_create(
+            tx, principal, target, agent=agent, kind=submission.conversation_kind
+        )
+    conversation = await _locked(tx, conversation_id)
+    return _Place(conversation, conversation.tip_turn)
+
+
+async def _place_after(tx: Tx, principal: PrincipalId, turn_id: TurnId) -> _Place:
+    """Continue or fork, decided under the row lock."""
+    previous = await _host(tx, await find(tx, principal, turn_id))
+    conversation = await _locked(tx, previous.conversation_id)
+    hides: list[tuple[int, int]] = []
+    tip = conversation.tip_turn
+    while tip is not None:
+        turn = await _host(tx, await get(tx, tip))
+        if turn.id == previous.id:
+            return _Place(conversation, previous.id, tuple(hides))
+        if turn.status not in ("failed", "cancelled") or turn.conversation_id != conversation.id:
+            break
+        if turn.first_seq is not None and turn.last_seq is not None:
+            hides.insert(0, (turn.first_seq, turn.last_seq))
+        tip = turn.parent_turn
+    previous = await get(tx, previous.id)  # as it is now that the row is locked
+    if not previous.ended:
+        raise UnfinishedTurn(f"Turn {turn_id} has not finished, and the conversation has gone on.")
+    fork_id = await directory.create(
+        tx,
+        principal,
+        title=conversation.title,
+        agent=conversation.agent,
+        kind=conversation.kind,
+        parent=conversation.id,
+        base=await end_of(tx, previous),
+    )
+    return _Place(await _locked(tx, fork_id), previous.id)
+
+
+async def end_of(tx: Tx, turn: Turn) -> int:
+    """The position right after which a turn's continuation begins."""
+    if turn.last_seq is not None:
+        return turn.last_seq
+    if turn.parent_turn is not None:  # it ended before it wrote anything
+        return await end_of(tx, await _host(tx, await get(tx, turn.parent_turn)))
+    [row] = await tx.run("get_conversation", id=turn.conversation_id)
+    return Conversation(*row).base_seq
+
+
+async def _same_submission(tx: Tx, submission: Submission) -> Turn | None:
+    if submission.dedup_key is None:
+        return None
+    row = await one(tx.run("find_turn_by_dedup", principal=submission.principal, dedup_key=submission.dedup_key))
+    if row is None:
+        return None
+    turn = _turn(row)
+    if turn.request_hash != submission.request_hash:
+        raise DedupMismatch()
+    return turn
+
+
+def _with_hides(given: Input, hides: tuple[tuple[int, int], ...]) -> Input:
+    return Input(given.drafts, given.options, given.expects, hides) if hides else given
+
+
+# -- lease
+
+
+async def claim(tx: Tx, conversation_id: ConversationId, node: NodeId) -> Lease | None:
+    """Take the conversation's next turn. Upkeep in its way is done on the spot; a talk turn's input is appended,
+    and the caller runs it."""
+    await tx.run("lock_conversation", id=conversation_id)
+    while row := await one(tx.run("claim_turn", conversation=conversation_id, node=node)):
+        turn = _turn(row)
+        [[fence]] = await tx.run("raise_fence", id=conversation_id)
+        if turn.kind == "upkeep":
+            await _upkeep(tx, turn, fence)
+            continue
+        if turn.first_seq is None:
+            hides = [draft(Hide(first, last, why="failed try")) for first, last in turn.input.hides]
+            first_seq, _ = await log.append(tx, conversation_id, fence, turn.id, [*hides, *turn.input.drafts])
+            await tx.run("begin_turn", id=turn.id, first_seq=first_seq)
+        return Lease(turn, fence)
+    return None
+
+
+async def claimable(tx: Tx, limit: int) -> list[ConversationId]:
+    """Conversations with a turn to take, oldest first."""
+    return [conversation_id for (conversation_id,) in await tx.run("open_conversations", limit=limit)]
+
+
+async def _upkeep(tx: Tx, turn: Turn, fence: int) -> None:
+    """Append what an upkeep turn brings, unless the log has moved past what it was prepared from."""
+    drafts: Sequence[Draft] = turn.input.drafts
+    outcome = Outcome(status="done")
+    if turn.input.expects is not None:
+        known = await log.controls(tx, await log.lineage(tx, turn.conversation_id))
+        if log.newest_control(known) != turn.input.expects:
+            drafts = ()
+            outcome = Outcome(
+                status="failed", failure=Failure("stale", "The conversation changed since this was prepared.")
+            )
+    first_seq, last_seq = await log.append(tx, turn.conversation_id, fence, turn.id, drafts)
+    await tx.run("begin_turn", id=turn.id, first_seq=first_seq)
+    await _end(tx, turn, outcome, last_seq)
+
+
+# -- progress
+
+
+async def append(
+    tx: Tx, lease: Lease, drafts: Sequence[Draft], *, first_n: int = 0, events: Sequence[AnyEvent] = ()
+) -> tuple[int, int]:
+    """Write entries and the events that told of them, under the lease."""
+    turn = lease.turn
+    places = await log.append(tx, turn.conversation_id, lease.fence, turn.id, drafts)
+    await tx.run("mark_progress", id=turn.id)
+    if events:
+        await add_events(tx, lease, first_n, events)
+    return places
+
+
+async def add_events(tx: Tx, lease: Lease, first_n: int, events: Sequence[AnyEvent]) -> None:
+    """Write a batch of events, under the lease."""
+    row = await one(
+        tx.run(
+            "add_events",
+            turn=lease.turn.id,
+            conversation=lease.turn.conversation_id,
+            fence=lease.fence,
+            first_n=first_n,
+            last_n=first_n + len(events) - 1,
+            payload=json.encode(events).decode(),
+        )
+    )
+    if row is None:
+        raise LeaseLost()
+
+
+async def absorb(tx: Tx, lease: Lease) -> list[Turn]:
+    """Let inputs sent with `steer` join this turn: they keep their ids and share its outcome."""
+    conversation_id = lease.turn.conversation_id
+    waiting = [_turn(row) for row in await tx.run("steering_turns", conversation=conversation_id)]
+    for turn in waiting:
+        first, last = await log.append(tx, conversation_id, lease.fence, turn.id, turn.input.drafts)
+        await tx.run("join_turn", id=turn.id, host=lease.turn.id, first_seq=first, last_seq=last)
+    return waiting
+
+
+# -- end
+
+
+async def finish(
+    tx: Tx,
+    lease: Lease,
+    outcome: Outcome,
+    drafts: Sequence[Draft] = (),
+    *,
+    first_n: int = 0,
+    events: Sequence[AnyEvent] = (),
+) -> bool:
+    """End a turn: the last entries, the status, and the answers owed, or nothing of it. Says whether more waits."""
+    _, last_seq = await append(tx, lease, drafts, first_n=first_n, events=events)
+    await _end(tx, lease.turn, outcome, last_seq)
+    await tx.run("raise_fence", id=lease.turn.conversation_id)
+    if outcome.status == "done":
+        await outbox.owe(tx, lease.turn, outcome.answer)
+    return await _open_turns(tx, lease.turn.conversation_id) > 0
+
+
+async def release(tx: Tx, lease: Lease) -> None:
+    """Hand a turn back, for another process to go on with."""
+    await log.append(tx, lease.turn.conversation_id, lease.fence, lease.turn.id, ())
+    await tx.run("release_turn", id=lease.turn.id)
+    await tx.run("raise_fence", id=lease.turn.conversation_id)
+
+
+async def cancel(tx: Tx, principal: PrincipalId, turn_id: TurnId) -> Turn:
+    """Stop a turn: at once when it waits, by its worker when it runs. What was written stays."""
+    turn = await find(tx, principal, turn_id)
+    host = await _host(tx, turn)
+    await _locked(tx, host.conversation_id)
+    row = await one(tx.run("cancel_queued", id=host.id)) or await one(tx.run("request_cancel", id=host.id))
+    return _turn(row) if row is not None else await get(tx, host.id)
+
+
+async def _end(tx: Tx, turn: Turn, outcome: Outcome, last_seq: int) -> None:
+    row = await one(
+        tx.run(
+            "end_turn",
+            id=turn.id,
+            status=outcome.status,
+            last_seq=last_seq,
+            usage=json.encode(outcome.usage).decode() if outcome.usage else None,
+            failure=json.encode(outcome.failure).decode() if outcome.failure else None,
+        )
+    )
+    if row is None:
+        raise LeaseLost()
+
+
+# -- reading
+
+
+async def find(tx: Tx, principal: PrincipalId, turn_id: TurnId) -> Turn:
+    """A turn of this principal."""
+    row = await one(tx.run("find_turn", id=turn_id, principal=principal))
+    if row is None:
+        raise UnknownTurn(f"No turn {turn_id!r}.")
+    return _turn(row)
+
+
+async def get(tx: Tx, turn_id: TurnId) -> Turn:
+    """A turn by an id that came from the store itself."""
+    [row] = await tx.run("get_turn", id=turn_id)
+    return _turn(row)
+
+
+async def outcome_of(tx: Tx, principal: PrincipalId, turn_id: TurnId) -> Turn:
+    """The turn whose outcome this id stands for: itself, or the one it joined."""
+    return await _host(tx, await find(tx, principal, turn_id))
+
+
+async def of_conversation(tx: Tx, conversation_id: ConversationId, after: int, limit: int) -> list[Turn]:
+    """Turns in order of admission."""
+    return [_turn(row) for row in await tx.run("turns_of", conversation=conversation_id, after=after, limit=limit)]
+
+
+async def events_from(tx: Tx, turn_id: TurnId, n: int) -> tuple[Turn, list[AnyEvent]]:
+    """A turn's status, and its events from number `n` on: when it has ended, these are the last ones."""
+    turn = await get(tx, turn_id)
+    events: list[AnyEvent] = []
+    for first_n, payload in await tx.run("events_after", turn=turn_id, n=n):
+        events.extend(_events.decode(payload)[max(0, n - first_n) :])
+    return turn, events
+
+
+# -- care
+
+
+async def prune_events(tx: Tx, age: float, limit: int = 100) -> int:
+    """Forget the events of turns that ended long ago; their entries say the same."""
+    old = await tx.run("prunable_turns", age=age, limit=limit)
+    for (turn_id,) in old:
+        await tx.run("prune_events", turn=turn_id)
+        await tx.run("mark_pruned", turn=turn_id)
+    return len(old)
+
+
+async def _locked(tx: Tx, conversation_id: ConversationId) -> Conversation:
+    [row] = await tx.run("lock_conversation", id=conversation_id)
+    return Conversation(*row)
+
+
+async def _host(tx: Tx, turn: Turn) -> Turn:
+    return turn if turn.joined_turn is None else await get(tx, turn.joined_turn)
+
+
+async def _open_turns(tx: Tx, conversation_id: ConversationId) -> int:
+    [[count]] = await tx.run("open_turns", conversation=conversation_id)
+    return int(count)
+
+
+def _turn(row: Row) -> Turn:
+    values = dict(zip(Turn.__struct_fields__, row, strict=True))
+    values["input"] = _input.decode(values["input"])
+    values["usage"] = _usage.decode(values["usage"]) if values["usage"] else None
+    values["failure"] = _failure.decode(values["failure"]) if values["failure"] else None
+    return Turn(**values)

