@@ -7,7 +7,9 @@ sequence of bodies into one that every provider takes, by these rules:
 - every call is answered exactly once, directly after the calls of its step; a call without a result says so;
 - a result without its call, or one that comes after the model has gone on, is told as text in its place;
 - call ids are unique;
-- reasoning stands directly before what it led to.
+- reasoning stands directly before what it led to;
+- an answer that was cut off is shown only where a person spoke after it; where the model took a new run at it, or is
+  about to, it would only confuse.
 
 What was sent once is not moved by what comes later, so the prompt's prefix stays byte-stable.
 """
@@ -37,8 +39,13 @@ class _Shaper:
         self.results: dict[str, ToolResult] = {}
         self.held: list[Item] = []  # said while calls were pending; goes after their results
         self.seen: set[str] = set()
+        self.cut_off: Item | None = None
 
     def take(self, body: AnyBody) -> None:
+        if self.cut_off is not None and isinstance(body, Item):
+            if isinstance(body, Message) and body.role != "assistant":
+                self.out.append(self.cut_off)
+            self.cut_off = None
         match body:
             case ToolCall(call_id=call_id):
                 self._next_step_if_answered()
@@ -52,7 +59,9 @@ class _Shaper:
                     self._say(_as_text(body))
             case Message(role="assistant") | Reasoning():
                 self._next_step_if_answered()
-                if not _empty(body):
+                if body.incomplete:
+                    self.cut_off = None if _empty(body) else body
+                elif not _empty(body):
                     self.out.append(body)
             case Message():
                 if not _empty(body):

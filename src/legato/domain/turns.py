@@ -95,7 +95,7 @@ class Turn(Struct, frozen=True, kw_only=True):
     failure: Failure | None
     cancel_at: float | None
     created_at: float
-    started_at: float | None
+    claimed_at: float | None
     ended_at: float | None
 
     @property

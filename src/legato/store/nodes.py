@@ -4,14 +4,25 @@ A turn belongs to the node that claimed it. While the node renews its lease nobo
 run out, anybody may. One row a process is renewed, however many turns it runs.
 """
 
-from legato.domain.ids import NodeId, TurnId
+from msgspec import Struct
+
+from legato.domain.ids import ConversationId, NodeId, TurnId
 from legato.store.database import Tx
 
 
-async def renew(tx: Tx, node: NodeId, ttl: float) -> list[TurnId]:
-    """Hold the lease for `ttl` more seconds; returns the node's turns that someone wants stopped."""
+class Held(Struct, frozen=True):
+    """A turn that a node holds: whether someone wants it stopped, and for how many seconds it has been held."""
+
+    turn_id: TurnId
+    conversation_id: ConversationId
+    stop: bool
+    age: float
+
+
+async def renew(tx: Tx, node: NodeId, ttl: float) -> list[Held]:
+    """Hold the lease for `ttl` more seconds; returns what it covers."""
     await tx.run("renew_node", node=node, ttl=ttl)
-    return [turn_id for (turn_id,) in await tx.run("cancels_of_node", node=node)]
+    return [Held(t, c, bool(stop), age) for t, c, stop, age in await tx.run("turns_of_node", node=node)]
 
 
 async def start(tx: Tx, node: NodeId, ttl: float, *, alone: bool) -> None:

@@ -10,10 +10,10 @@ from msgspec import Struct
 
 from legato.domain.entries import AnyBody, Entry, Message, Note, Reasoning, ToolCall, ToolResult
 from legato.domain.grams import MAX_QUERY, contains, grams, normalise, query_grams, tag
-from legato.domain.ids import ConversationId, PrincipalId
+from legato.domain.ids import ConversationId, PrincipalId, TurnId
 from legato.errors import BadInput
 from legato.store import log, turns
-from legato.store.database import Tx
+from legato.store.database import Database, Tx
 
 STRETCH = 16_000  # characters of one document; longer texts become several that overlap by a query's length
 PAGE = 200
@@ -25,6 +25,14 @@ class Hit(Struct, frozen=True):
     conversation_id: ConversationId
     entry: Entry
     text: str
+
+
+class _Document(Struct, frozen=True):
+    """A stretch of an entry's text, as codes."""
+
+    conversation_id: ConversationId
+    seq: int
+    grams: str
 
 
 def text_of(body: AnyBody) -> str:
@@ -40,17 +48,39 @@ def text_of(body: AnyBody) -> str:
             return ""
 
 
-async def index_some(tx: Tx, limit: int = 50) -> int:
-    """Index turns that have ended since; returns how many."""
-    ended = await tx.run("unindexed_turns", limit=limit)
-    for turn_id, conversation_id, first_seq, principal in ended:
-        if first_seq is not None:
-            for entry in await log.entries_of_turn(tx, await turns.get(tx, turn_id)):
-                for piece in _stretches(normalise(text_of(entry.body))):
-                    codes = grams(piece) | {tag("y", principal), tag("z", conversation_id)}
-                    await _add(tx, conversation_id, entry.seq, " ".join(sorted(codes)))
-        await tx.run("mark_indexed", turn=turn_id)
+async def index_some(db: Database, limit: int = 20) -> int:
+    """Index turns that have ended since; returns how many. The work is done as a reader; the writer only inserts."""
+    ended = await db.read(_documents, limit)
+    if ended:
+        await db.write(_add, ended)
     return len(ended)
+
+
+async def _documents(tx: Tx, limit: int) -> list[tuple[TurnId, list[_Document]]]:
+    """What to index of the turns that ended."""
+    ended = []
+    for (turn_id,) in await tx.run("unindexed_turns", limit=limit):
+        turn = await turns.get(tx, turn_id)
+        tags = {tag("y", turn.principal), tag("z", turn.conversation_id)}
+        documents = [
+            _Document(turn.conversation_id, entry.seq, " ".join(sorted(grams(piece) | tags)))
+            for entry in await log.entries_of_turn(tx, turn)
+            for piece in _stretches(normalise(text_of(entry.body)))
+        ]
+        ended.append((turn.id, documents))
+    return ended
+
+
+async def _add(tx: Tx, ended: list[tuple[TurnId, list[_Document]]]) -> None:
+    for turn_id, documents in ended:
+        if not await tx.run("mark_indexed", turn=turn_id):
+            continue  # another process has indexed it
+        for d in documents:
+            if tx.dialect == "sqlite":
+                [[document]] = await tx.run("add_document", conversation=d.conversation_id, seq=d.seq)
+                await tx.run("add_grams", id=document, grams=d.grams)
+            else:
+                await tx.run("add_document", conversation=d.conversation_id, seq=d.seq, grams=d.grams)
 
 
 async def search(
@@ -89,14 +119,6 @@ async def _checked(tx: Tx, principal: PrincipalId, conversation_id: Conversation
     [entry] = await log.entries_at(tx, conversation_id, seq)
     text = text_of(entry.body)
     return [Hit(conversation_id, entry, text)] if contains(text, wanted) else []
-
-
-async def _add(tx: Tx, conversation_id: ConversationId, seq: int, codes: str) -> None:
-    if tx.dialect == "sqlite":
-        [[document]] = await tx.run("add_document", conversation=conversation_id, seq=seq)
-        await tx.run("add_grams", id=document, grams=codes)
-    else:
-        await tx.run("add_document", conversation=conversation_id, seq=seq, grams=codes)
 
 
 def _match(tx: Tx, wanted: str, tags: list[str]) -> str:

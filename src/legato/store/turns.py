@@ -154,11 +154,11 @@ def _with_hides(given: Input, hides: tuple[tuple[int, int], ...]) -> Input:
 # -- lease
 
 
-async def claim(tx: Tx, conversation_id: ConversationId, node: NodeId) -> Lease | None:
+async def claim(tx: Tx, conversation_id: ConversationId, node: NodeId, lost: TurnId | None = None) -> Lease | None:
     """Take the conversation's next turn. Upkeep in its way is done on the spot; a talk turn's input is appended,
-    and the caller runs it."""
+    and the caller runs it. `lost` is a turn that the node holds and does not run (the answer to its claim was lost)."""
     await tx.run("lock_conversation", id=conversation_id)
-    while row := await one(tx.run("claim_turn", conversation=conversation_id, node=node)):
+    while row := await one(tx.run("claim_turn", conversation=conversation_id, node=node, lost=lost)):
         turn = _turn(row)
         [[fence]] = await tx.run("raise_fence", id=conversation_id)
         if turn.kind == "upkeep":
@@ -225,6 +225,11 @@ async def add_events(tx: Tx, lease: Lease, first_n: int, events: Sequence[AnyEve
         raise LeaseLost()
 
 
+async def steering(tx: Tx, conversation_id: ConversationId) -> bool:
+    """Whether inputs wait to join the running turn."""
+    return bool(await tx.run("steering_turns", conversation=conversation_id))
+
+
 async def absorb(tx: Tx, lease: Lease) -> list[Turn]:
     """Let inputs sent with `steer` join this turn: they keep their ids and share its outcome."""
     conversation_id = lease.turn.conversation_id
@@ -238,6 +243,13 @@ async def absorb(tx: Tx, lease: Lease) -> list[Turn]:
 # -- end
 
 
+class Ending(Struct, frozen=True):
+    """A turn that ended, and whether more of its conversation waits."""
+
+    turn: Turn
+    more: bool
+
+
 async def finish(
     tx: Tx,
     lease: Lease,
@@ -246,14 +258,14 @@ async def finish(
     *,
     first_n: int = 0,
     events: Sequence[AnyEvent] = (),
-) -> bool:
-    """End a turn: the last entries, the status, and the answers owed, or nothing of it. Says whether more waits."""
+) -> Ending:
+    """End a turn: the last entries, the status, and the answers owed, or nothing of it."""
     _, last_seq = await append(tx, lease, drafts, first_n=first_n, events=events)
-    await _end(tx, lease.turn, outcome, last_seq)
+    turn = await _end(tx, lease.turn, outcome, last_seq)
     await tx.run("raise_fence", id=lease.turn.conversation_id)
     if outcome.status == "done":
         await outbox.owe(tx, lease.turn, outcome.answer)
-    return await _open_turns(tx, lease.turn.conversation_id) > 0
+    return Ending(turn, more=await _open_turns(tx, lease.turn.conversation_id) > 0)
 
 
 async def release(tx: Tx, lease: Lease) -> None:
@@ -272,7 +284,7 @@ async def cancel(tx: Tx, principal: PrincipalId, turn_id: TurnId) -> Turn:
     return _turn(row) if row is not None else await get(tx, host.id)
 
 
-async def _end(tx: Tx, turn: Turn, outcome: Outcome, last_seq: int) -> None:
+async def _end(tx: Tx, turn: Turn, outcome: Outcome, last_seq: int) -> Turn:
     row = await one(
         tx.run(
             "end_turn",
@@ -285,6 +297,7 @@ async def _end(tx: Tx, turn: Turn, outcome: Outcome, last_seq: int) -> None:
     )
     if row is None:
         raise LeaseLost()
+    return _turn(row)
 
 
 # -- reading

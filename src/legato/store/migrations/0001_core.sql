@@ -72,7 +72,7 @@ create table turns (
     failure         text,
     cancel_at       double precision,
     created_at      double precision not null,
-    started_at      double precision,
+    claimed_at      double precision,
     ended_at        double precision,
     indexed_at      double precision,
     pruned_at       double precision,

@@ -15,8 +15,7 @@ delete from nodes;
 delete from nodes where lease_until < {now} - 3600
 and not exists (select 1 from turns where turns.owner = nodes.id and turns.status = 'running');
 
--- name: cancels_of_node
--- Running turns of this process that someone asked to stop.
-select turns.id from turns
-where turns.status in ('queued', 'running') and turns.status = 'running'
-and turns.owner = :node and turns.cancel_at is not null;
+-- name: turns_of_node
+-- What a process holds: whether someone wants it stopped, and how long ago it was claimed.
+select id, conversation_id, cancel_at is not null, {now} - claimed_at from turns
+where status in ('queued', 'running') and status = 'running' and owner = :node;

@@ -1,10 +1,10 @@
 -- name: unindexed_turns
 -- Turns that ended and are not yet in the search index.
-select id, conversation_id, first_seq, principal from turns
+select id from turns
 where indexed_at is null and ended_at is not null order by ended_at limit :limit;
 
 -- name: mark_indexed
-update turns set indexed_at = {now} where id = :turn;
+update turns set indexed_at = {now} where id = :turn and indexed_at is null returning id;
 
 -- name: add_document [sqlite]
 insert into search_documents (conversation_id, seq) values (:conversation, :seq) returning id;

@@ -34,13 +34,14 @@ and not exists (
 group by t.conversation_id order by min(t.created_at) limit :limit;
 
 -- name: claim_turn
--- The turn that is next in a conversation: the one whose node died, else an interrupt, else the oldest waiting.
-update turns set status = 'running', owner = :node, attempts = attempts + 1, started_at = coalesce(started_at, {now})
+-- The turn that is next in a conversation: the one whose node died (or that its node has lost), else an interrupt,
+-- else the oldest waiting.
+update turns set status = 'running', owner = :node, attempts = attempts + 1, claimed_at = {now}
 where id = (
     select q.id from turns q
     where q.conversation_id = :conversation and q.status in ('queued', 'running')
     order by (q.status = 'running') desc, (q.busy = 'interrupt') desc, q.n limit 1)
-and (status = 'queued' or not exists (
+and (status = 'queued' or id = :lost or not exists (
     select 1 from nodes where nodes.id = turns.owner and nodes.lease_until > {now}))
 returning {turn};
 

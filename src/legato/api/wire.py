@@ -1,0 +1,118 @@
+"""What every route shares: the key that opens it, the envelope of errors, the id of a request.
+
+Errors of the domain become HTTP here and nowhere else, in the envelope that OpenAI clients read.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import msgspec
+import structlog
+from starlette.requests import Request
+from starlette.responses import Response
+
+from legato.domain.ids import PrincipalId, new_id
+from legato.errors import (
+    BadInput,
+    Conflict,
+    Forbidden,
+    Invalid,
+    LegatoError,
+    LimitReached,
+    NotFound,
+    Refused,
+    Unauthenticated,
+    Unavailable,
+)
+
+logger = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+class TooLarge(LimitReached):
+    """The body is too large."""
+
+    code = "request_too_large"
+
+
+_STATUS: list[tuple[type[LegatoError], int, str]] = [
+    (Unauthenticated, 401, "authentication_error"),
+    (Forbidden, 403, "permission_error"),
+    (TooLarge, 413, "invalid_request_error"),
+    (LimitReached, 429, "rate_limit_error"),
+    (Refused, 403, "permission_error"),
+    (NotFound, 404, "invalid_request_error"),
+    (Conflict, 409, "invalid_request_error"),
+    (Invalid, 400, "invalid_request_error"),
+    (Unavailable, 503, "server_error"),
+]
+
+
+def answer(body: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """A JSON answer."""
+    return Response(msgspec.json.encode(body), status, headers, "application/json")
+
+
+def refusal(error: LegatoError) -> Response:
+    """An error in the envelope."""
+    status, kind = next(((s, k) for t, s, k in _STATUS if isinstance(error, t)), (500, "server_error"))
+    return envelope(status, kind, error.code, error.message, error.param)
+
+
+def envelope(status: int, kind: str, code: str, message: str, param: str | None = None) -> Response:
+    return answer({"error": {"message": message, "type": kind, "param": param, "code": code}}, status)
+
+
+def guarded(endpoint: Endpoint) -> Endpoint:
+    """The top of HTTP: every answer has a request id, every failure is an envelope, none is silent."""
+
+    async def run(request: Request) -> Response:
+        request_id = new_id("req_")
+        with structlog.contextvars.bound_contextvars(request=request_id):
+            try:
+                response = await endpoint(request)
+            except LegatoError as error:
+                response = refusal(error)
+                if response.status_code >= 500:
+                    logger.error("refused", path=request.url.path, code=error.code, error=error.message)
+            except Exception:
+                logger.exception("request failed", path=request.url.path)
+                response = envelope(500, "server_error", "internal_error", "Unexpected failure; see the gateway's log.")
+        response.headers["x-request-id"] = request_id
+        return response
+
+    return run
+
+
+def bearer(request: Request) -> str:
+    """The key that a request carries."""
+    scheme, _, key = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() != "bearer" or not key.strip():
+        raise Unauthenticated()
+    return key.strip()
+
+
+async def body_of(request: Request, kind: type[T], limit: int) -> T:
+    """The request's JSON body as a value; what does not fit is named."""
+    data = bytearray()
+    async for chunk in request.stream():
+        data += chunk
+        if len(data) > limit:
+            raise TooLarge(f"The body is larger than {limit} bytes.")
+    try:
+        return msgspec.json.decode(bytes(data), type=kind)
+    except msgspec.ValidationError as error:
+        message, _, path = str(error).partition(" - at `$")
+        param = path.rstrip("`").lstrip(".") or None
+        raise BadInput(message, param=param) from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BadInput(f"The body is not valid JSON: {error}") from error
+
+
+class Caller(msgspec.Struct, frozen=True):
+    """Who makes a request."""
+
+    principal: PrincipalId
+    scopes: frozenset[str]

@@ -1,0 +1,121 @@
+"""The composition root: builds every room from the configuration. The only file that knows all of them."""
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+from msgspec import Struct
+
+from legato.config import Config
+from legato.domain.ids import PrincipalId
+from legato.engine.gateway import Gateway
+from legato.engine.live import KEEP, Live
+from legato.engine.protocols import Model, Toolset
+from legato.engine.roster import Agent, Roster
+from legato.engine.worker import Worker, WorkerSettings
+from legato.errors import StoreUnavailable
+from legato.models.demo import Demo
+from legato.store import keys
+from legato.store.database import Database
+from legato.store.postgres import Postgres
+from legato.store.sqlite import Sqlite
+from legato.tools.clock import Clock
+
+LOCAL = PrincipalId("local")
+ADMIN = frozenset({"admin"})
+
+
+class App(Struct, frozen=True):
+    """The rooms of a running process."""
+
+    config: Config
+    db: Database
+    roster: Roster
+    worker: Worker
+    gateway: Gateway
+
+
+@asynccontextmanager
+async def open_app(
+    config: Config,
+    *,
+    models: dict[str, Model] | None = None,
+    toolsets: dict[str, Toolset] | None = None,
+    keep_events: int = KEEP,
+) -> AsyncIterator[App]:
+    """Build the rooms and run them. `models` and `toolsets` are added to the configured ones."""
+    make_home(config.home)
+    roster = build_roster(config, models or {}, toolsets or {})
+    db = await open_database(config)
+    try:
+        await admit_key(db, local_key(config.home / "key"))
+        live = Live(db, keep=keep_events)
+        settings = WorkerSettings(
+            concurrency=config.worker.concurrency,
+            lease=config.worker.lease,
+            max_attempts=config.worker.max_attempts,
+        )
+        async with Worker(db, live, roster, settings) as worker:
+            yield App(config, db, roster, worker, Gateway(db, live, worker))
+    finally:
+        await db.close()
+
+
+async def open_database(config: Config) -> Database:
+    """SQLite in the home, or the PostgreSQL that a URL names."""
+    if not config.database.url:
+        return await Sqlite.open(config.home / "legato.db")
+    if config.database.url.startswith(("postgresql://", "postgres://")):
+        return await Postgres.open(config.database.url, connections=config.database.connections)
+    raise StoreUnavailable("The database URL must begin with 'postgresql://'. Leave it out to use SQLite.")
+
+
+def build_roster(config: Config, models: dict[str, Model], toolsets: dict[str, Toolset]) -> Roster:
+    """Who can answer: the configured agents and models, and the demo where nothing is configured."""
+    all_models: dict[str, Model] = {**{name: Demo() for name in config.models}, **models}
+    all_toolsets: dict[str, Toolset] = {"clock": Clock(), **toolsets}
+    agents = {name: Agent(name, a.model, a.instructions, a.toolsets, a.max_steps) for name, a in config.agents.items()}
+    if not all_models:
+        all_models = {"demo": Demo()}
+    if config.default_agent not in agents:
+        first = next(iter(all_models))
+        agents[config.default_agent] = Agent(config.default_agent, first, toolsets=tuple(all_toolsets))
+    return Roster(
+        models=all_models,
+        toolsets=all_toolsets,
+        agents=agents,
+        default=config.default_agent,
+        unknown=config.server.unknown_model,
+    )
+
+
+def make_home(home: Path) -> None:
+    """The folder for everything, readable by its owner only."""
+    try:
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreUnavailable(
+            f"Cannot make the home {home}: {error.strerror}. Choose another with --home or LEGATO_HOME."
+        ) from error
+
+
+def local_key(path: Path) -> str:
+    """The key that the command line uses, made on the first start."""
+    with suppress(FileNotFoundError):
+        if key := path.read_text("utf-8").strip():
+            return key
+    key = keys.new_key()
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    except OSError as error:
+        raise StoreUnavailable(f"Cannot write the key file {path}: {error.strerror}.") from error
+    with os.fdopen(descriptor, "w") as file:
+        file.write(key + "\n")
+    return key
+
+
+async def admit_key(db: Database, key: str) -> None:
+    """Let the local key in; the database holds only its hash."""
+    if await db.read(keys.find, key) is None:
+        await db.write(keys.add, key, name="local", principal=LOCAL, scopes=ADMIN)

@@ -1,0 +1,123 @@
+"""`legato serve`: start, say where everything is, run until told to stop, leave in good order.
+
+SIGTERM (or Ctrl-C) drains: nothing new is admitted, turns finish within a budget or are handed back for the next
+process, and the exit code is 0. A second signal hands everything back at once.
+"""
+
+import asyncio
+import gc
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+import structlog
+import uvicorn
+import uvloop
+
+from legato import logs
+from legato.api import http
+from legato.api.wire import Caller
+from legato.app import App, make_home, open_app, open_database
+from legato.config import Config, load
+from legato.errors import StoreUnavailable
+from legato.store import keys
+
+logger = structlog.get_logger(__name__)
+
+
+def run_server(home: Path | None, overrides: dict[str, Any]) -> None:
+    """Run the gateway until a signal ends it."""
+    config, _ = load(home, overrides)
+    logs.set_up(config.log.level, config.log.format)
+    try:
+        listener = _listen(config)
+    except OSError as error:
+        uvloop.run(_open_and_close(config))  # a home that is already served is the better explanation
+        raise StoreUnavailable(
+            f"Cannot listen on {config.server.host}:{config.server.port}: {os.strerror(error.errno or 0)}. Another "
+            f"program may use the port; choose another with --port or LEGATO_SERVER__PORT."
+        ) from error
+    with listener:
+        uvloop.run(_serve(config, listener))
+
+
+async def _open_and_close(config: Config) -> None:
+    make_home(config.home)
+    await (await open_database(config)).close()
+
+
+async def _serve(config: Config, listener: socket.socket) -> None:
+    async with open_app(config) as app:
+        gc.freeze()  # what start-up made lives on; the collector need not look at it again
+
+        async def check_key(key: str) -> Caller | None:
+            grant = await app.db.read(keys.find, key)
+            return Caller(grant.principal, grant.scopes) if grant else None
+
+        asgi = http.build(app.gateway, check_key, config.server.max_body)
+        server = _Server(uvicorn.Config(asgi, log_config=None, access_log=False, timeout_graceful_shutdown=5))
+        draining = _drain_on_signals(app, server)
+        click.echo(_banner(config, listener))
+        await server.serve(sockets=[listener])
+        draining.cancel()
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its own handling of signals."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def _drain_on_signals(app: App, server: uvicorn.Server) -> asyncio.Task[None]:
+    asked = asyncio.Event()
+    hurry = asyncio.Event()
+
+    def on_signal() -> None:
+        (hurry if asked.is_set() else asked).set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, on_signal)
+
+    async def drain() -> None:
+        await asked.wait()
+        app.gateway.drain()
+        logger.info("draining", turns=app.worker.running, seconds=app.config.server.drain)
+        waiting = asyncio.create_task(app.worker.drain(app.config.server.drain))
+        hurrying = asyncio.create_task(hurry.wait())
+        await asyncio.wait({waiting, hurrying}, return_when=asyncio.FIRST_COMPLETED)
+        if not waiting.done():
+            waiting.cancel()
+            await app.worker.drain(0)
+        hurrying.cancel()
+        server.should_exit = True
+
+    return asyncio.create_task(drain())
+
+
+def _listen(config: Config) -> socket.socket:
+    host, port = config.server.host, config.server.port
+    return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=1024)
+
+
+def _banner(config: Config, listener: socket.socket) -> str:
+    """What a person needs next, in five lines."""
+    host, port = listener.getsockname()[:2]
+    url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    key = config.home / "key"
+    data = "PostgreSQL" if config.database.url else str(config.home / "legato.db")
+    lines = [
+        f"Legato listens on {url}",
+        f"  key   {key}",
+        f"  data  {data}",
+        f'  try   curl {url}/v1/responses -H "Authorization: Bearer $(cat {key})" '
+        """-d '{"conversation": "my-project", "input": "Hello"}'""",
+        "  docs  README.md, docs/",
+    ]
+    return "\n".join(lines)

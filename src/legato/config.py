@@ -1,0 +1,171 @@
+"""Configuration: one TOML file, every value overridable from the environment, frozen once read.
+
+`$LEGATO_HOME/legato.toml` holds sections; `[server] port` is also `LEGATO_SERVER__PORT`, and any value may come from a
+file named by the same variable with `_FILE` (for secrets). `LEGATO_DATABASE_URL` is short for `LEGATO_DATABASE__URL`.
+An unknown key is an error that names the nearest known one. This is the only reader of the environment.
+"""
+
+import difflib
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+from legato.errors import BadConfig
+
+
+class ServerConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    host: str = "127.0.0.1"
+    port: int = 8420
+    unknown_model: Literal["default", "reject"] = "default"
+    max_body: int = 32 * 1024 * 1024
+    drain: float = 20.0
+
+
+class DatabaseConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    url: str = ""
+    connections: int = 10
+
+
+class WorkerConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    concurrency: int = 256
+    lease: float = 15.0
+    max_attempts: int = 3
+
+
+class LogConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    format: Literal["auto", "json", "console"] = "auto"
+
+
+class ModelConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    kind: Literal["demo"]
+
+
+class AgentConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    model: str
+    instructions: str = ""
+    toolsets: tuple[str, ...] = ()
+    max_steps: int = 50
+
+
+class Config(Struct, frozen=True, forbid_unknown_fields=True):
+    """Everything that can be set. `home` comes from LEGATO_HOME or --home."""
+
+    home: Path
+    server: ServerConfig = ServerConfig()
+    database: DatabaseConfig = DatabaseConfig()
+    worker: WorkerConfig = WorkerConfig()
+    log: LogConfig = LogConfig()
+    models: dict[str, ModelConfig] = {}
+    agents: dict[str, AgentConfig] = {}
+    default_agent: str = "default"
+
+
+Origins = dict[str, str]
+"""Where each value came from, by its dotted name."""
+
+
+def load(
+    home: Path | None = None, overrides: Mapping[str, Any] | None = None, environ: Mapping[str, str] | None = None
+) -> tuple[Config, Origins]:
+    """Read the file and the environment. `overrides` are command-line options, by dotted name."""
+    environ = os.environ if environ is None else environ
+    home = (home or Path(environ.get("LEGATO_HOME") or Path.home() / ".legato")).expanduser().absolute()
+    origins: Origins = {}
+    values = _from_file(home / "legato.toml", origins)
+    _from_environment(environ, values, origins)
+    for name, value in (overrides or {}).items():
+        _put(values, name, value)
+        origins[name] = "command line"
+    _check_names(values, Config, "")
+    try:
+        config = msgspec.convert({**values, "home": str(home)}, Config, strict=False, dec_hook=_decode)
+    except msgspec.ValidationError as error:
+        raise BadConfig(_explained(str(error), origins)) from error
+    return config, origins
+
+
+def _from_file(path: Path, origins: Origins) -> dict[str, Any]:
+    try:
+        text = path.read_text("utf-8")
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadConfig(f"{path} cannot be read: {error}") from error
+    try:
+        values = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise BadConfig(f"{path} is not valid TOML: {error}") from error
+    for name in _leaves(values):
+        origins[name] = str(path)
+    return values
+
+
+def _from_environment(environ: Mapping[str, str], values: dict[str, Any], origins: Origins) -> None:
+    for variable in sorted(environ):
+        name = variable.removesuffix("_FILE")
+        if name == "LEGATO_DATABASE_URL":
+            dotted = "database.url"
+        elif name.startswith("LEGATO_") and "__" in name:
+            dotted = name.removeprefix("LEGATO_").lower().replace("__", ".")
+        else:
+            continue
+        value = environ[variable]
+        if name != variable:
+            try:
+                value = Path(value).read_text("utf-8").strip()
+            except OSError as error:
+                raise BadConfig(f"{variable} names a file that cannot be read: {error}") from error
+        _put(values, dotted, value)
+        origins[dotted] = variable
+
+
+def _put(values: dict[str, Any], dotted: str, value: Any) -> None:
+    *path, last = dotted.split(".")
+    for name in path:
+        values = values.setdefault(name, {})
+        if not isinstance(values, dict):
+            raise BadConfig(f"'{name}' is a value, so '{dotted}' cannot be set.")
+    values[last] = value
+
+
+def _leaves(values: dict[str, Any], prefix: str = "") -> list[str]:
+    names = []
+    for key, value in values.items():
+        names += _leaves(value, f"{prefix}{key}.") if isinstance(value, dict) else [prefix + key]
+    return names
+
+
+def _check_names(values: Any, kind: Any, prefix: str) -> None:
+    """Name the nearest known key for one that nobody knows."""
+    if not isinstance(values, dict):
+        return
+    fields = {field.name: field.type for field in msgspec.structs.fields(kind) if field.name != "home"}
+    for key, value in values.items():
+        if key not in fields:
+            near = difflib.get_close_matches(key, fields, 1)
+            hint = f" Did you mean '{prefix}{near[0]}'?" if near else f" Known here: {', '.join(fields)}."
+            raise BadConfig(f"Unknown setting '{prefix}{key}'.{hint}")
+        inner = fields[key]
+        if getattr(inner, "__origin__", None) is dict and isinstance(value, dict):
+            for name, entry in value.items():
+                _check_names(entry, inner.__args__[1], f"{prefix}{key}.{name}.")
+        elif isinstance(inner, type) and issubclass(inner, Struct):
+            _check_names(value, inner, f"{prefix}{key}.")
+
+
+def _decode(kind: type, value: Any) -> Any:
+    return Path(value) if kind is Path else value
+
+
+def _explained(message: str, origins: Origins) -> str:
+    """msgspec's message with the place the value came from."""
+    for name, origin in origins.items():
+        if f"$.{name}" in message:
+            return f"{message.replace('`$.' + name + '`', name)} (from {origin})"
+    return message

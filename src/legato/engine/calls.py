@@ -1,0 +1,48 @@
+"""Carrying out tool calls. A tool that fails does not raise: its failure is a result the model can read."""
+
+import structlog
+from msgspec import DecodeError, ValidationError, json
+
+from legato.domain.entries import ToolCall, ToolResult
+from legato.domain.turns import Turn
+from legato.engine import recovery
+from legato.engine.interrupts import Interrupted, Interrupts
+from legato.engine.protocols import Invocation, ToolOutput, Toolset
+from legato.engine.roster import Cast
+from legato.errors import LegatoError
+
+logger = structlog.get_logger(__name__)
+
+
+async def carry_out(
+    turn: Turn, cast: Cast, call: ToolCall, interrupts: Interrupts, *, again: bool
+) -> ToolResult | None:
+    """The result of a call. `again`: it may have run before, so it runs only if that is harmless. None when the turn
+    leaves this process with the call in doubt."""
+    if call.name not in cast.tools:
+        known = ", ".join(cast.tools) or "none"
+        return ToolResult(call.call_id, f"There is no tool '{call.name}'. There are: {known}.", is_error=True)
+    tool, toolset = cast.tools[call.name]
+    if again and not tool.repeatable:
+        return recovery.unknown_outcome(call)
+    try:
+        async with interrupts.point():
+            output = await _output(turn, call, toolset)
+    except Interrupted:
+        return recovery.unknown_outcome(call) if interrupts.stopping else None
+    return ToolResult(call.call_id, output.output, output.is_error)
+
+
+async def _output(turn: Turn, call: ToolCall, toolset: Toolset) -> ToolOutput:
+    try:
+        arguments = json.decode(call.arguments or "{}", type=dict)
+    except (DecodeError, ValidationError) as error:
+        return ToolOutput(f"The arguments are not a JSON object: {error}", is_error=True)
+    invocation = Invocation(turn.principal, turn.conversation_id, turn.id, call.call_id, call.name, arguments)
+    try:
+        return await toolset.call(invocation)
+    except LegatoError as error:
+        return ToolOutput(error.message, is_error=True)
+    except Exception as error:
+        logger.exception("a tool failed", tool=call.name)
+        return ToolOutput(f"The tool failed: {type(error).__name__}: {error}", is_error=True)

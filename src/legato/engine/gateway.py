@@ -1,0 +1,219 @@
+"""The gateway: the one door, for HTTP, channels, the command line and schedules alike.
+
+What comes in is admitted durably and then runs whether or not anyone stays to watch: clients only follow. Every
+verb takes the principal; what belongs to another is not there.
+"""
+
+from collections.abc import AsyncIterator, Iterable
+
+from legato.domain.conversations import Conversation
+from legato.domain.entries import (
+    AnyBody,
+    Compaction,
+    Entry,
+    Expand,
+    Hide,
+    Message,
+    Pin,
+    Rewind,
+    draft,
+)
+from legato.domain.events import AnyEvent
+from legato.domain.handles import ById, Handle, Name
+from legato.domain.ids import ConversationId, PrincipalId, TurnId
+from legato.domain.turns import Admission, Input, Submission, Turn
+from legato.engine import metrics
+from legato.engine.live import Live
+from legato.engine.worker import Worker
+from legato.errors import BadInput, Draining, Stale
+from legato.store import directory, log, search, turns
+from legato.store.database import Database, Hint, Tx
+from legato.store.search import Hit
+
+
+class Gateway:
+    """Submit, follow, cancel, rewind, fork, bind, read."""
+
+    def __init__(self, db: Database, live: Live, worker: Worker) -> None:
+        self._db, self._live, self._worker = db, live, worker
+        self._draining = False
+
+    def drain(self) -> None:
+        """Admit nothing more."""
+        self._draining = True
+
+    async def check(self) -> None:
+        """Fail unless the store takes writes and this process takes work."""
+        if self._draining:
+            raise Draining()
+        await self._worker.renew()
+
+    # -- turns
+
+    async def submit(self, submission: Submission) -> Turn:
+        """Admit a turn. When this returns it is durable, and it runs whoever is watching."""
+        if self._draining:
+            raise Draining()
+        return await self._worker.detach(self._admit(submission))
+
+    async def _admit(self, submission: Submission) -> Turn:
+        node = self._worker.node if self._worker.has_room else None
+        admission: Admission = await self._db.write(turns.admit, submission, node)
+        for turn_id in admission.stopped:
+            self._worker.stop(turn_id)
+            self._db.tell(Hint("cancel", turn_id))
+        if admission.lease is not None:
+            self._worker.start(admission.lease)
+        elif node is None and not admission.turn.ended:  # no room here: whoever has some takes it
+            self._worker.offer(admission.turn.conversation_id)
+            self._db.tell(Hint("queued", admission.turn.conversation_id))
+        if admission.fresh:
+            metrics.ADMITTED.inc()
+        return admission.turn
+
+    async def turn(self, principal: PrincipalId, turn_id: TurnId) -> Turn:
+        """A turn as it stands; for one that joined another, that other."""
+        return await self._db.read(turns.outcome_of, principal, turn_id)
+
+    async def ended(self, principal: PrincipalId, turn_id: TurnId) -> Turn:
+        """The turn, once it has ended."""
+        turn = await self.turn(principal, turn_id)
+        while not turn.ended:
+            await self._live.ended(turn.id)
+            turn = await self.turn(principal, turn_id)  # it may have joined another meanwhile
+        return turn
+
+    async def follow(self, principal: PrincipalId, turn_id: TurnId, n: int = 0) -> AsyncIterator[tuple[int, AnyEvent]]:
+        """Every event of a turn from number `n` on, until it has ended. Leaving stops nothing."""
+        followed: TurnId | None = None
+        while True:
+            turn = await self.turn(principal, turn_id)
+            if turn.id == followed:
+                return
+            followed = turn.id
+            async for place, event in self._live.follow(turn.id, n):
+                yield place, event
+            n = 0  # where an input joined another turn, its followers see that turn from its start
+
+    async def cancel(self, principal: PrincipalId, turn_id: TurnId) -> Turn:
+        """Stop a turn, and wait until it has stopped. What was written stays."""
+        turn = await self._db.write(turns.cancel, principal, turn_id)
+        if not turn.ended:
+            self._worker.stop(turn.id)
+            self._db.tell(Hint("cancel", turn.id))
+        self._live.nudge(turn.id)
+        return await self.ended(principal, turn.id)
+
+    async def output(self, principal: PrincipalId, turn_id: TurnId) -> list[Entry]:
+        """What a turn wrote, its input included."""
+        turn = await self.turn(principal, turn_id)
+        return await self._db.read(log.entries_of_turn, turn)
+
+    async def answer(self, principal: PrincipalId, turn_id: TurnId) -> str:
+        """The last thing a turn said."""
+        bodies = [entry.body for entry in await self.output(principal, turn_id)]
+        said = [body.text for body in bodies if isinstance(body, Message) and body.role == "assistant"]
+        return said[-1] if said else ""
+
+    # -- conversations
+
+    async def find(self, principal: PrincipalId, handle: Handle) -> Conversation:
+        """The conversation that a handle means; never creates."""
+        return await self._db.read(directory.find, principal, handle)
+
+    async def conversations(self, principal: PrincipalId, limit: int = 100) -> list[Conversation]:
+        return await self._db.read(directory.newest, principal, limit)
+
+    async def transcript(self, principal: PrincipalId, handle: Handle) -> list[Entry]:
+        """What people see of a conversation."""
+        conversation = await self.find(principal, handle)
+        return await self._db.read(log.read_transcript, conversation.id)
+
+    async def context(self, principal: PrincipalId, handle: Handle) -> log.View:
+        """What the model sees of a conversation."""
+        conversation = await self.find(principal, handle)
+        return await self._db.read(log.read_context, conversation.id)
+
+    async def search(self, principal: PrincipalId, query: str, limit: int = 20) -> list[Hit]:
+        return await self._db.read(search.search, principal, query, limit=limit)
+
+    async def rename(self, principal: PrincipalId, handle: Handle, title: str) -> Conversation:
+        return await self._db.write(directory.rename, principal, handle, title)
+
+    async def bind(self, principal: PrincipalId, name: Name, handle: Handle, *, move: bool = False) -> None:
+        """Give a conversation another name; with `move`, take the name from where it points now."""
+        conversation = await self.find(principal, handle)
+        await self._db.write(directory.bind, principal, name, conversation.id, move=move)
+
+    async def fork(self, principal: PrincipalId, handle: Handle, at: int | None = None) -> Conversation:
+        """A new conversation that begins at a position of another (its head when not given), by reference."""
+        return await self._db.write(_fork, principal, handle, at)
+
+    # -- what is seen of a log: each of these is an entry
+
+    async def add(self, principal: PrincipalId, handle: Handle, bodies: Iterable[AnyBody]) -> Turn:
+        """Append items without running the agent. They wait their place and never move the tip."""
+        return await self._upkeep(principal, handle, bodies)
+
+    async def rewind(self, principal: PrincipalId, handle: Handle, to: int) -> Turn:
+        """Hide everything after a position, from people and models alike."""
+        return await self._upkeep(principal, handle, [Rewind(to)], positions=(to,), least=0)
+
+    async def compact(
+        self, principal: PrincipalId, handle: Handle, upto: int, summary: str, *, expects: int | None = None
+    ) -> Turn:
+        """Let a summary stand for everything up to a position."""
+        body = Compaction(upto, summary, by=principal, why="by hand")
+        return await self._upkeep(principal, handle, [body], positions=(upto,), expects=expects)
+
+    async def expand(self, principal: PrincipalId, handle: Handle, of: int) -> Turn:
+        """Void the compaction, pin or hide at a position."""
+        return await self._upkeep(principal, handle, [Expand(of)], positions=(of,))
+
+    async def pin(self, principal: PrincipalId, handle: Handle, at: int) -> Turn:
+        """Keep an entry verbatim in the context."""
+        return await self._upkeep(principal, handle, [Pin(at)], positions=(at,))
+
+    async def hide(self, principal: PrincipalId, handle: Handle, first: int, last: int) -> Turn:
+        """Take a span out of the context; people still see it."""
+        if first > last:
+            raise BadInput("A span ends where it begins, or later.")
+        return await self._upkeep(principal, handle, [Hide(first, last, why="by hand")], positions=(first, last))
+
+    async def _upkeep(
+        self,
+        principal: PrincipalId,
+        handle: Handle,
+        bodies: Iterable[AnyBody],
+        *,
+        positions: tuple[int, ...] = (),
+        least: int = 1,
+        expects: int | None = None,
+    ) -> Turn:
+        conversation = await self.find(principal, handle)
+        for position in positions:
+            if not least <= position <= conversation.head_seq:
+                raise BadInput(f"There is no position {position}; the log ends at {conversation.head_seq}.")
+        turn = await self.submit(
+            Submission(
+                principal=principal,
+                target=ById(conversation.id),
+                input=Input(tuple(draft(body) for body in bodies), expects=expects),
+                kind="upkeep",
+            )
+        )
+        turn = await self.ended(principal, turn.id)
+        if turn.failure is not None:
+            raise Stale(turn.failure.message)
+        return turn
+
+
+async def _fork(tx: Tx, principal: PrincipalId, handle: Handle, at: int | None) -> Conversation:
+    origin = await directory.find(tx, principal, handle)
+    base = origin.head_seq if at is None else at
+    if not 0 <= base <= origin.head_seq:
+        raise BadInput(f"There is no position {base}; the log ends at {origin.head_seq}.")
+    fork: ConversationId = await directory.create(
+        tx, principal, title=origin.title, agent=origin.agent, kind=origin.kind, parent=origin.id, base=base
+    )
+    return await directory.find(tx, principal, ById(fork))

@@ -1,0 +1,27 @@
+"""The prompt: a byte-stable prefix from the log, then everything that is in the context.
+
+The prefix comes from the setup entry, not from a living object: a restart, another node or a year of silence gives
+the same bytes. It changes when the agent's spec changes, or for one turn when a request brings its own instructions.
+"""
+
+from collections.abc import Iterable
+
+from legato.domain.entries import AnyBody, Compaction, Message, Setup, Text
+from legato.domain.shape import shape
+from legato.domain.turns import Turn
+from legato.engine.protocols import ModelRequest
+
+SUMMARY_HEAD = "Summary of the earlier part of this conversation:\n"
+
+
+def build(turn: Turn, setup: Setup, summary: Compaction | None, bodies: Iterable[AnyBody]) -> ModelRequest:
+    """What the model is asked at this step."""
+    options = turn.input.options
+    past = [Message("system", (Text(SUMMARY_HEAD + summary.summary),))] if summary is not None else []
+    return ModelRequest(
+        conversation_id=turn.conversation_id,
+        instructions=options.instructions if options.instructions is not None else setup.instructions,
+        tools=setup.tools + options.tools,
+        items=shape([*past, *bodies]),
+        params=options.params,
+    )

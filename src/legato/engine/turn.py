@@ -1,0 +1,189 @@
+"""Running a turn: the step loop, from the lease to the end.
+
+    model → entries (committed) → tools → results (each committed) → model → … → the answer
+
+Nothing lives longer than the turn, and everything it needs is read from the log when it starts. A tool call is
+durable before the tool runs. The turn ends in one visible outcome: done, failed or cancelled, or it is handed back;
+a worker that lost its lease writes nothing and leaves quietly.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from contextlib import aclosing
+
+import structlog
+
+from legato.domain.entries import AnyBody, Draft, Entry, Message, Setup, ToolCall, ToolResult, draft
+from legato.domain.events import Answered, AnyEvent, Joined
+from legato.domain.turns import Failure, Lease, Outcome, Turn, Usage
+from legato.engine import prompt, recovery
+from legato.engine.calls import carry_out
+from legato.engine.interrupts import Interrupted, Interrupts
+from legato.engine.journal import Journal
+from legato.engine.live import Live
+from legato.engine.protocols import ModelRequest
+from legato.engine.roster import Cast, Roster
+from legato.engine.step import Step
+from legato.errors import Defect, LeaseLost, LegatoError, StoreUnavailable
+from legato.store import log, turns
+from legato.store.database import Database, Tx
+from legato.store.log import View
+from legato.store.turns import Ending
+
+logger = structlog.get_logger(__name__)
+
+
+class TurnRun:
+    """One turn under one lease. `interrupts` may be used while `run` is under way."""
+
+    def __init__(self, db: Database, live: Live, roster: Roster, lease: Lease, *, max_attempts: int) -> None:
+        self._db, self._live, self._roster = db, live, roster
+        self._max_attempts = max_attempts
+        self.lease = lease
+        self.interrupts = Interrupts()
+        self._usage = Usage()
+        self._unwritten: list[Draft] = []  # a setup that goes along with the next entries
+
+    @property
+    def turn(self) -> Turn:
+        return self.lease.turn
+
+    async def run(self) -> Ending | None:
+        """Run to the end; None when the turn left this process without ending."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                remains, view = await self._prepare()
+                self._step = Step(remains.index, frozenset(tool.name for tool in self.turn.input.options.tools))
+                self._journal = Journal(self._db, self._live, self.lease, remains.n)
+                self._live.open(self.turn.id, remains.n)
+                pump = group.create_task(self._journal.pump())
+                ending = await self._outcome(remains, view)
+                pump.cancel()
+            return ending
+        except ExceptionGroup as errors:
+            if errors.subgroup(LeaseLost):
+                logger.warning("lease lost: another worker goes on with this turn")
+                return None
+            raise
+        finally:
+            self._live.close(self.turn.id)
+
+    async def _prepare(self) -> tuple[recovery.Remains, View]:
+        if self.turn.first_seq is None:  # a first attempt: there is nothing to recover
+            return recovery.remains([], []), await self._db.read(log.read_context, self.turn.conversation_id)
+        events, entries, view = await self._db.read(_left_behind, self.turn)
+        return recovery.remains(events, entries), view
+
+    async def _outcome(self, remains: recovery.Remains, view: View) -> Ending | None:
+        """Every way a turn can end, in one place."""
+        try:
+            return await self._steps(remains, view)
+        except Interrupted:
+            if not self.interrupts.stopping:
+                await self._db.write(turns.release, self.lease)
+                return None
+            outcome = Outcome(status="cancelled", usage=self._usage)
+        except (LeaseLost, StoreUnavailable):
+            raise  # nothing can be written here; whoever claims the turn next goes on
+        except LegatoError as error:
+            if isinstance(error, Defect):
+                logger.error("defect", error=error.message)
+            outcome = Outcome(status="failed", usage=self._usage, failure=Failure(error.code, error.message))
+        except Exception:
+            logger.exception("the turn failed")
+            failure = Failure("internal_error", "The turn failed unexpectedly; see the gateway's log.")
+            outcome = Outcome(status="failed", usage=self._usage, failure=failure)
+        closing = list(self._step.close(incomplete=True))
+        return await self._end(outcome, self._step.drafts(), closing)
+
+    async def _steps(self, remains: recovery.Remains, view: View) -> Ending:
+        if self.turn.cancel_at is not None:
+            self.interrupts.stop()
+        cast = self._roster.cast(self.turn.input.options.agent)
+        bodies: list[AnyBody] = [entry.body for entry in view.entries]
+        bodies += await self._recover(remains, cast)
+        if self.turn.attempts > self._max_attempts:
+            deaths = self.turn.attempts - 1
+            return await self._fail("attempts_exhausted", f"The gateway stopped {deaths} times in this turn.")
+        setup = self._setup(cast, view)
+        for _ in range(cast.agent.max_steps):
+            await self._listen(cast, prompt.build(self.turn, setup, view.summary, bodies))
+            closing = list(self._step.close(incomplete=self._step.truncated))
+            drafts = self._step.drafts()
+            calls = [d.body for d in drafts if isinstance(d.body, ToolCall)]
+            here = [call for call in calls if not call.client]
+            if not here:
+                answer = next((d.body.text for d in reversed(drafts) if isinstance(d.body, Message)), "")
+                return await self._end(Outcome(status="done", answer=answer, usage=self._usage), drafts, closing)
+            await self._append(drafts, closing)
+            self._step = Step(self._step.next_index, self._step.client_tools)
+            bodies += [d.body for d in drafts]
+            bodies += await self._call_tools(here, cast, again=False)
+            if len(here) < len(calls):  # the rest is the client's to answer
+                return await self._end(Outcome(status="done", usage=self._usage))
+            bodies += await self._steered()
+        return await self._fail("max_steps", f"The agent took {cast.agent.max_steps} steps without an answer.")
+
+    def _setup(self, cast: Cast, view: View) -> Setup:
+        """The setup in force; a changed agent makes a new one, written with the next entries."""
+        setup = cast.setup
+        if view.setup != setup:
+            self._unwritten = [draft(setup)]
+        return setup
+
+    async def _listen(self, cast: Cast, request: ModelRequest) -> None:
+        """One model call; what it says goes into the step and to the followers."""
+        async with self.interrupts.point(), aclosing(cast.model.stream(request)) as events:
+            async for event in events:
+                for told in self._step.take(event):
+                    self._journal.emit(told)
+        self._usage += self._step.usage
+
+    async def _recover(self, remains: recovery.Remains, cast: Cast) -> list[AnyBody]:
+        """Close what a crash left open, and settle the calls that it left in doubt."""
+        if remains.closing or remains.cut_off:
+            await self._append(remains.cut_off, remains.closing)
+        results = await self._call_tools(remains.in_doubt, cast, again=True)
+        return [*(d.body for d in remains.cut_off), *results]
+
+    async def _call_tools(self, calls: Iterable[ToolCall], cast: Cast, *, again: bool) -> list[ToolResult]:
+        """Carry out calls side by side; each result is durable as it arrives."""
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(self._call_tool(call, cast, again=again)) for call in calls]
+        results = [result for task in tasks if (result := task.result()) is not None]
+        if len(results) < len(tasks):
+            raise Interrupted
+        return results
+
+    async def _call_tool(self, call: ToolCall, cast: Cast, *, again: bool) -> ToolResult | None:
+        result = await carry_out(self.turn, cast, call, self.interrupts, again=again)
+        if result is not None:
+            kept = draft(result)
+            index, self._step.next_index = self._step.next_index, self._step.next_index + 1
+            await self._append([kept], [Answered(index, kept.id, result.call_id, result.output, result.is_error)])
+        return result
+
+    async def _steered(self) -> list[AnyBody]:
+        """Inputs that join this turn between two steps."""
+        if not await self._db.read(turns.steering, self.turn.conversation_id):
+            return []
+        joined = await self._db.write(turns.absorb, self.lease)
+        for turn in joined:
+            self._journal.emit(Joined(turn.id))
+            self._live.nudge(turn.id)
+        return [d.body for turn in joined for d in turn.input.drafts]
+
+    async def _append(self, drafts: Iterable[Draft], events: Iterable[AnyEvent]) -> None:
+        unwritten, self._unwritten = self._unwritten, []
+        await self._journal.append([*unwritten, *drafts], events)
+
+    async def _fail(self, code: str, message: str) -> Ending:
+        return await self._end(Outcome(status="failed", usage=self._usage, failure=Failure(code, message)))
+
+    async def _end(self, outcome: Outcome, drafts: Iterable[Draft] = (), events: Iterable[AnyEvent] = ()) -> Ending:
+        return await self._journal.finish(outcome, [*self._unwritten, *drafts], events)
+
+
+async def _left_behind(tx: Tx, turn: Turn) -> tuple[list[AnyEvent], list[Entry], View]:
+    _, events = await turns.events_from(tx, turn.id, 0)
+    return events, await log.entries_of_turn(tx, turn), await log.read_context(tx, turn.conversation_id)

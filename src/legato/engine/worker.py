@@ -1,0 +1,245 @@
+"""The worker: claims turns, runs them, keeps the node's lease, and does the chores.
+
+One task group owns every task of a process. The tables are the truth about what there is to do; hints only make it
+quicker. Whatever happens to a turn here, its row says so, and another process (or this one, later) goes on.
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from contextlib import suppress
+from typing import Any, TypeVar
+
+import structlog
+from msgspec import Struct
+
+from legato.domain.ids import ConversationId, NodeId, TurnId, new_node_id
+from legato.domain.turns import Lease
+from legato.engine import metrics
+from legato.engine.live import Live
+from legato.engine.roster import Roster
+from legato.engine.turn import TurnRun
+from legato.errors import Unavailable
+from legato.store import nodes, outbox, search, turns
+from legato.store.database import Database, Hint
+
+logger = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+
+
+class WorkerSettings(Struct, frozen=True):
+    """How a process works. A lease lasts `lease` seconds and is renewed three times within it."""
+
+    concurrency: int = 256
+    lease: float = 15.0
+    scan_every: float = 1.0
+    max_attempts: int = 3
+    keep_events: float = 48 * 3600.0
+
+
+class Worker:
+    """Runs turns in this process. Use as an async context manager."""
+
+    def __init__(self, db: Database, live: Live, roster: Roster, settings: WorkerSettings) -> None:
+        self._db, self._live, self._roster, self._settings = db, live, roster, settings
+        self.node: NodeId = new_node_id()
+        self._running: dict[TurnId, TurnRun] = {}
+        self._claiming: set[ConversationId] = set()  # conversations that a task here is seeing to
+        self._leaving = False
+        self._scan_now = asyncio.Event()
+        self._index_now = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._group = asyncio.TaskGroup()
+        self._chores: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> "Worker":
+        await self._db.write(nodes.start, self.node, self._settings.lease, alone=self._db.dialect == "sqlite")
+        await self._db.write(outbox.doubt)
+        await self._group.__aenter__()
+        self._db.on_hint(self._heard)
+        for chore in (self._renew(), self._scan(), self._index(), self._prune()):
+            self._chores.append(self._group.create_task(chore))
+        self._scan_now.set()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        for chore in self._chores:
+            chore.cancel()
+        for run in self._running.values():
+            run.interrupts.leave()
+        await self._group.__aexit__(None, None, None)
+        with suppress(Unavailable):  # the lease runs out by itself
+            await self._db.write(nodes.end, self.node)
+
+    def detach(self, job: Coroutine[Any, Any, T]) -> asyncio.Future[T]:
+        """Run something to its end, whoever stops waiting for it."""
+        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+        async def run() -> None:
+            try:
+                result = await job
+            except Exception as error:  # noqa: BLE001 - it is handed to whoever waits
+                if not done.cancelled():
+                    done.set_exception(error)
+            else:
+                if not done.cancelled():
+                    done.set_result(result)
+
+        self._group.create_task(run())
+        return done
+
+    @property
+    def has_room(self) -> bool:
+        return not self._leaving and len(self._running) < self._settings.concurrency
+
+    @property
+    def running(self) -> int:
+        return len(self._running)
+
+    # -- work
+
+    def start(self, lease: Lease) -> None:
+        """Run a turn that was claimed for this node."""
+        self._group.create_task(self._work(lease.turn.conversation_id, lease))
+
+    def offer(self, conversation_id: ConversationId, lost: TurnId | None = None) -> None:
+        """There may be a turn to claim in this conversation."""
+        if not self.has_room:
+            self._scan_now.set()  # looked for again when there is room
+        elif conversation_id not in self._claiming:
+            self._claiming.add(conversation_id)
+            self._group.create_task(self._work(conversation_id, None, lost))
+
+    def stop(self, turn_id: TurnId) -> None:
+        """Stop a turn if it runs here."""
+        if turn_id in self._running:
+            self._running[turn_id].interrupts.stop()
+
+    async def drain(self, budget: float) -> None:
+        """Claim nothing more; let what runs finish within the budget (seconds), hand the rest back."""
+        self._leaving = True
+        with suppress(TimeoutError):
+            async with asyncio.timeout(budget):
+                while self._running:
+                    self._idle.clear()
+                    await self._idle.wait()
+        for run in self._running.values():
+            run.interrupts.leave()
+
+    async def _work(self, conversation_id: ConversationId, lease: Lease | None, lost: TurnId | None = None) -> None:
+        """Run the conversation's turns, one after the other, as long as there are any."""
+        try:
+            if lease is None:
+                lease = await self._db.write(turns.claim, conversation_id, self.node, lost)
+            while lease is not None:
+                more = await self._run(lease)
+                claim_next = more and not self._leaving
+                lease = await self._db.write(turns.claim, conversation_id, self.node) if claim_next else None
+        except Exception as error:  # the turn boundary: one turn's fault is not another's
+            metrics.ABANDONED.inc()
+            logger.error(
+                "turn abandoned; it is claimed again later",
+                conversation=conversation_id,
+                exc_info=error if not _is_outage(error) else None,
+                error=str(error),
+            )
+        finally:
+            self._claiming.discard(conversation_id)
+
+    async def _run(self, lease: Lease) -> bool:
+        turn = lease.turn
+        run = TurnRun(self._db, self._live, self._roster, lease, max_attempts=self._settings.max_attempts)
+        self._running[turn.id] = run
+        metrics.RUNNING.set(len(self._running))
+        if turn.first_seq is not None:
+            metrics.TAKEN_OVER.inc()
+        try:
+            with structlog.contextvars.bound_contextvars(conversation=turn.conversation_id, turn=turn.id):
+                logger.info("turn started", attempt=turn.attempts)
+                ending = await run.run()
+                logger.info("turn ended", status=ending.turn.status if ending else "left")
+        finally:
+            del self._running[turn.id]
+            metrics.RUNNING.set(len(self._running))
+            self._idle.set()
+        if ending is None:
+            return False
+        metrics.ENDED.labels(ending.turn.status).inc()
+        self._index_now.set()
+        return ending.more
+
+    async def renew(self) -> None:
+        """Hold the lease; stop what someone wants stopped; take back what this node holds and does not run."""
+        for held in await self._db.write(nodes.renew, self.node, self._settings.lease):
+            if held.stop:
+                self.stop(held.turn_id)
+            if held.turn_id not in self._running and held.age > self._settings.lease:
+                self.offer(held.conversation_id, lost=held.turn_id)
+
+    # -- chores
+
+    async def _renew(self) -> None:
+        while True:
+            await asyncio.sleep(self._settings.lease / 3)
+            with _outage("renewing the lease"):
+                await self.renew()
+
+    async def _scan(self) -> None:
+        """Look for turns that nobody told us of: after a start, after another node died, after a full house."""
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._settings.scan_every):
+                    await self._scan_now.wait()
+            self._scan_now.clear()
+            if self.has_room:
+                room = self._settings.concurrency - len(self._running)
+                with _outage("looking for turns"):
+                    for conversation_id in await self._db.read(turns.claimable, room):
+                        self.offer(conversation_id)
+
+    async def _index(self) -> None:
+        """Fill the search index behind the turns."""
+        while True:
+            await asyncio.sleep(0.05)
+            self._index_now.clear()
+            indexed = 0
+            with _outage("indexing"):
+                indexed = await search.index_some(self._db)
+            if not indexed:
+                await self._index_now.wait()
+
+    async def _prune(self) -> None:
+        while True:
+            with _outage("pruning events"):
+                while await self._db.write(turns.prune_events, self._settings.keep_events):
+                    pass
+            await asyncio.sleep(600)
+
+    def _heard(self, hint: Hint) -> None:
+        """Another process tells of something."""
+        match hint.kind:
+            case "queued":
+                self.offer(ConversationId(hint.id))
+            case "cancel":
+                self.stop(TurnId(hint.id))
+            case _:
+                self._live.nudge(TurnId(hint.id))
+
+
+def _is_outage(error: BaseException) -> bool:
+    if isinstance(error, BaseExceptionGroup):
+        return all(_is_outage(inner) for inner in error.exceptions)
+    return isinstance(error, Unavailable)
+
+
+class _outage(suppress):
+    """A chore that meets an outage is logged and tried again at its next time."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(Unavailable)
+        self._what = what
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> bool:
+        if isinstance(error, Unavailable):
+            logger.error(f"{self._what} failed", error=error.message)
+        return bool(super().__exit__(kind, error, trace))

@@ -1,0 +1,1 @@
+"""LLM providers, one module each, behind `engine.protocols.Model`."""

@@ -1,0 +1,1 @@
+"""Toolsets: built in, and (later) MCP servers, behind `engine.protocols.Toolset`."""
