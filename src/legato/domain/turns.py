@@ -79,24 +79,24 @@ class Turn(Struct, frozen=True, kw_only=True):
     conversation_id: ConversationId
     n: int
     parent_turn: TurnId | None
-    joined_turn: TurnId | None
+    joined_turn: TurnId | None = None
     principal: PrincipalId
     dedup_key: str | None
     request_hash: str | None
     kind: TurnKind
-    status: Status
+    status: Status = "queued"
     busy: Busy
     input: Input
-    owner: str | None
-    attempts: int
-    first_seq: int | None
-    last_seq: int | None
-    usage: Usage | None
-    failure: Failure | None
-    cancel_at: float | None
+    owner: str | None = None
+    attempts: int = 0
+    first_seq: int | None = None
+    last_seq: int | None = None
+    usage: Usage | None = None
+    failure: Failure | None = None
+    cancel_at: float | None = None
     created_at: float
-    claimed_at: float | None
-    ended_at: float | None
+    claimed_at: float | None = None
+    ended_at: float | None = None
 
     @property
     def ended(self) -> bool:

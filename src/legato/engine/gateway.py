@@ -20,7 +20,7 @@ from legato.domain.entries import (
 )
 from legato.domain.events import AnyEvent
 from legato.domain.handles import ById, Handle, Name
-from legato.domain.ids import ConversationId, PrincipalId, TurnId
+from legato.domain.ids import PrincipalId, TurnId
 from legato.domain.turns import Admission, Input, Submission, Turn
 from legato.engine import metrics
 from legato.engine.live import Live
@@ -213,7 +213,6 @@ async def _fork(tx: Tx, principal: PrincipalId, handle: Handle, at: int | None) 
     base = origin.head_seq if at is None else at
     if not 0 <= base <= origin.head_seq:
         raise BadInput(f"There is no position {base}; the log ends at {origin.head_seq}.")
-    fork: ConversationId = await directory.create(
+    return await directory.create(
         tx, principal, title=origin.title, agent=origin.agent, kind=origin.kind, parent=origin.id, base=base
     )
-    return await directory.find(tx, principal, ById(fork))

@@ -19,26 +19,23 @@ async def find(tx: Tx, principal: PrincipalId, handle: Handle) -> Conversation:
     return conversation
 
 
-async def lookup(tx: Tx, principal: PrincipalId, handle: Handle) -> Conversation | None:
-    """The conversation that a handle means, if there is one."""
+async def lookup(tx: Tx, principal: PrincipalId, handle: Handle, *, lock: bool = False) -> Conversation | None:
+    """The conversation that a handle means, if there is one; with `lock`, held until the transaction ends."""
+    verb = "lock" if lock else "find"
     if isinstance(handle, ById):
-        conversation_id: str = handle.id
+        row = await one(tx.run(f"{verb}_by_id", id=handle.id, principal=principal))
     else:
-        alias = await one(tx.run("find_alias", principal=principal, scheme=handle.scheme, value=handle.value))
-        if alias is None:
-            return None
-        conversation_id = alias[0]
-    row = await one(tx.run("find_conversation", id=conversation_id, principal=principal))
+        row = await one(tx.run(f"{verb}_by_name", principal=principal, scheme=handle.scheme, value=handle.value))
     return Conversation(*row) if row else None
 
 
-async def find_or_create(
+async def lock_or_create(
     tx: Tx, principal: PrincipalId, handle: Handle, *, agent: str = "", kind: str = "chat"
-) -> ConversationId:
+) -> Conversation:
     """The conversation that a handle means, made on first use. Of two that race, the key lets one make it."""
-    conversation = await lookup(tx, principal, handle)
+    conversation = await lookup(tx, principal, handle, lock=True)
     if conversation is not None:
-        return conversation.id
+        return conversation
     if isinstance(handle, ById):
         raise UnknownHandle(f"No conversation {_shown(handle)}.", param="conversation")
     if not handle.creatable:
@@ -47,11 +44,11 @@ async def find_or_create(
             "'._:@+-'.",
             param="conversation",
         )
-    conversation_id = await create(tx, principal, agent=agent, kind=kind)
+    conversation = await create(tx, principal, agent=agent, kind=kind)
     await tx.run(
-        "add_alias", principal=principal, scheme=handle.scheme, value=handle.value, conversation=conversation_id
+        "add_alias", principal=principal, scheme=handle.scheme, value=handle.value, conversation=conversation.id
     )
-    return conversation_id
+    return conversation
 
 
 async def create(
@@ -63,12 +60,11 @@ async def create(
     kind: str = "chat",
     parent: ConversationId | None = None,
     base: int = 0,
-) -> ConversationId:
+) -> Conversation:
     """A new conversation: empty, or a fork that begins at a position of another."""
-    conversation_id = new_conversation_id()
-    await tx.run(
+    [row] = await tx.run(
         "add_conversation",
-        id=conversation_id,
+        id=new_conversation_id(),
         principal=principal,
         title=title,
         agent=agent,
@@ -76,7 +72,7 @@ async def create(
         parent=parent,
         base=base,
     )
-    return conversation_id
+    return Conversation(*row)
 
 
 async def bind(tx: Tx, principal: PrincipalId, name: Name, conversation_id: ConversationId, *, move: bool) -> None:

@@ -114,7 +114,7 @@ async def rebuild(tx: Tx) -> None:
 
 
 async def _checked(tx: Tx, principal: PrincipalId, conversation_id: ConversationId, seq: int, wanted: str) -> list[Hit]:
-    if not await tx.run("find_conversation", id=conversation_id, principal=principal):
+    if not await tx.run("find_by_id", id=conversation_id, principal=principal):
         return []
     [entry] = await log.entries_at(tx, conversation_id, seq)
     text = text_of(entry.body)

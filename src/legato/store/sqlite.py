@@ -31,7 +31,13 @@ T = TypeVar("T")
 MAX_GROUP = 512
 READERS = 4
 APPLICATION_ID = 0x4C676174  # "Lgat": tells our file from any other program's
-CHECKPOINT_PAGES = 8000
+SETTINGS = (
+    "journal_mode = wal",
+    "synchronous = full",  # a commit is on the disk before it is acknowledged
+    "foreign_keys = on",
+    "wal_autocheckpoint = 8000",
+    "cache_size = -32000",
+)
 
 Job = tuple[Callable[["SqliteTx"], Coroutine[Any, Any, Any]], "asyncio.Future[Any]"]
 
@@ -54,10 +60,10 @@ class SqliteTx:
 
     async def many(self, name: str, rows: Iterable[dict[str, object]], /) -> None:
         statement = self._statements[name]
-        self._connection.executemany(statement.text, [statement.bind(row) for row in rows])
+        self._connection.executemany(statement.text, [statement.bind(row) for row in rows]).fetchall()
 
     async def script(self, text: str, /) -> None:
-        self._connection.execute(text)
+        self._connection.execute(text).fetchall()  # to the end: statements after a row run only when it is fetched
 
 
 class Sqlite:
@@ -201,10 +207,8 @@ class Sqlite:
                 raise StoreUnavailable(
                     f"{self._path} is a SQLite file of another program. Nothing was changed. Choose another home."
                 )
-            connection.execute(
-                f"pragma journal_mode = wal; pragma synchronous = full; pragma foreign_keys = on;"
-                f"pragma wal_autocheckpoint = {CHECKPOINT_PAGES}"
-            )
+            for setting in SETTINGS:
+                connection.execute(f"pragma {setting}").fetchall()
             if not tables:
                 connection.execute(f"pragma application_id = {APPLICATION_ID}")
         except BaseException:

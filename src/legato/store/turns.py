@@ -51,7 +51,8 @@ async def admit(tx: Tx, submission: Submission, node: NodeId | None = None) -> A
         raise ConversationBusy()
     talk = submission.kind == "talk"
     [[n]] = await tx.run("draw_turn", id=place.conversation.id, tip=turn_id if talk else None)
-    [row] = await tx.run(
+    given = _with_hides(submission.input, place.hides)
+    [[created_at]] = await tx.run(
         "add_turn",
         id=turn_id,
         conversation=place.conversation.id,
@@ -62,14 +63,27 @@ async def admit(tx: Tx, submission: Submission, node: NodeId | None = None) -> A
         request_hash=submission.request_hash,
         kind=submission.kind,
         busy=submission.busy,
-        input=json.encode(_with_hides(submission.input, place.hides)).decode(),
+        input=json.encode(given).decode(),
     )
     stopped: tuple[TurnId, ...] = ()
     if submission.busy == "interrupt":
         stopped = tuple(t for (t,) in await tx.run("request_interrupt", conversation=place.conversation.id))
-    lease = await claim(tx, place.conversation.id, node) if node is not None else None
-    turn = _turn(row) if lease is None else await get(tx, turn_id)
-    return Admission(turn, fresh=True, lease=lease, stopped=stopped)
+    if node is not None and (lease := await claim(tx, place.conversation.id, node)) is not None:
+        return Admission(await get(tx, turn_id), fresh=True, lease=lease, stopped=stopped)
+    turn = Turn(
+        id=turn_id,
+        conversation_id=place.conversation.id,
+        n=n,
+        parent_turn=place.parent if talk else None,
+        principal=submission.principal,
+        dedup_key=submission.dedup_key,
+        request_hash=submission.request_hash,
+        kind=submission.kind,
+        busy=submission.busy,
+        input=given,
+        created_at=created_at,
+    )
+    return Admission(turn, fresh=True, stopped=stopped)
 
 
 class _Place(Struct, frozen=True):
@@ -86,12 +100,8 @@ async def _place(tx: Tx, submission: Submission) -> _Place:
     if isinstance(target, After):
         return await _place_after(tx, principal, target.turn_id)
     if isinstance(target, Fresh):
-        conversation_id = await directory.create(tx, principal, agent=agent, kind=submission.conversation_kind)
-    else:
-        conversation_id = await directory.find_or_create(
-            tx, principal, target, agent=agent, kind=submission.conversation_kind
-        )
-    conversation = await _locked(tx, conversation_id)
+        return _Place(await directory.create(tx, principal, agent=agent, kind=submission.conversation_kind), None)
+    conversation = await directory.lock_or_create(tx, principal, target, agent=agent, kind=submission.conversation_kind)
     return _Place(conversation, conversation.tip_turn)
 
 
@@ -113,7 +123,7 @@ async def _place_after(tx: Tx, principal: PrincipalId, turn_id: TurnId) -> _Plac
     previous = await get(tx, previous.id)  # as it is now that the row is locked
     if not previous.ended:
         raise UnfinishedTurn(f"Turn {turn_id} has not finished, and the conversation has gone on.")
-    fork_id = await directory.create(
+    fork = await directory.create(
         tx,
         principal,
         title=conversation.title,
@@ -122,7 +132,7 @@ async def _place_after(tx: Tx, principal: PrincipalId, turn_id: TurnId) -> _Plac
         parent=conversation.id,
         base=await end_of(tx, previous),
     )
-    return _Place(await _locked(tx, fork_id), previous.id)
+    return _Place(fork, previous.id)
 
 
 async def end_of(tx: Tx, turn: Turn) -> int:

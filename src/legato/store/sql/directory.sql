@@ -2,10 +2,6 @@
 -- A principal exists from its first use.
 insert into principals (id, created_at) values (:principal, {now}) on conflict do nothing;
 
--- name: find_alias
--- The conversation that a name means, for one principal.
-select conversation_id from aliases where principal = :principal and scheme = :scheme and value = :value;
-
 -- name: add_alias
 -- A name is given once; the primary key refuses a second meaning.
 insert into aliases (principal, scheme, value, conversation_id, created_at)
@@ -26,18 +22,34 @@ select scheme, value from aliases where conversation_id = :conversation order by
 
 -- name: add_conversation
 insert into conversations (id, principal, title, agent, kind, parent_id, base_seq, head_seq, created_at, updated_at)
-values (:id, :principal, :title, :agent, :kind, :parent, :base, :base, {now}, {now});
+values (:id, :principal, :title, :agent, :kind, :parent, :base, :base, {now}, {now}) returning {conversation};
 
--- name: find_conversation
+-- name: find_by_id
 -- A living conversation, if it is this principal's.
 select {conversation} from conversations where id = :id and principal = :principal and deleted_at is null;
+
+-- name: find_by_name
+-- The living conversation that a name means, for one principal.
+select {conversation} from conversations
+where id = (select conversation_id from aliases where principal = :principal and scheme = :scheme and value = :value)
+and principal = :principal and deleted_at is null;
 
 -- name: get_conversation
 -- A conversation whoever owns it: for the engine, which holds its lease.
 select {conversation} from conversations where id = :id;
 
--- name: lock_conversation
+-- name: lock_by_id
 -- The row lock under which a conversation's future is decided. Lock order everywhere: conversation, then turn.
+select {conversation} from conversations
+where id = :id and principal = :principal and deleted_at is null {for_update};
+
+-- name: lock_by_name
+select {conversation} from conversations
+where id = (select conversation_id from aliases where principal = :principal and scheme = :scheme and value = :value)
+and principal = :principal and deleted_at is null {for_update};
+
+-- name: lock_conversation
+-- The same for the engine.
 select {conversation} from conversations where id = :id {for_update};
 
 -- name: rename_conversation

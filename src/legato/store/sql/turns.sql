@@ -18,7 +18,7 @@ where id = :id returning last_n;
 -- name: add_turn
 insert into turns (id, conversation_id, n, parent_turn, principal, dedup_key, request_hash, kind, status, busy, input, created_at)
 values (:id, :conversation, :n, :parent_turn, :principal, :dedup_key, :request_hash, :kind, 'queued', :busy, :input, {now})
-returning {turn};
+returning created_at;
 
 -- name: open_turns
 -- How many turns of a conversation wait or run.

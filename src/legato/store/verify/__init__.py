@@ -3,9 +3,9 @@
 Files are edited, bits flip, programs have bugs. Here every rule of the schema and of the log is checked again from
 the rows themselves, as if nothing had enforced it, and whatever breaks one is named: the rule, the place, the words.
 
-It goes conversation by conversation (see `conversation`). Each is read on one snapshot, page by page, so this runs beside a
-living gateway, and its memory grows with the turns of the longest conversation, not with the store. What cannot be
-read is a finding, too; a store that does not answer is an error.
+It goes conversation by conversation. Each is read on one snapshot, page by page, so this runs beside a living gateway,
+and its memory grows with the turns of the longest conversation, not with the store. What cannot be read is a finding,
+too; a store that does not answer is an error.
 """
 
 import hashlib
@@ -16,9 +16,11 @@ from legato.domain.ids import ConversationId, PrincipalId
 from legato.errors import StoreUnavailable
 from legato.store.database import Database, P, T, Transaction, Tx
 from legato.store.migrate import migrations
+from legato.store.statements import Dialect
 from legato.store.verify.conversation import prove
 from legato.store.verify.rules import Finding, Findings, Rule
-from legato.store.statements import Dialect
+
+__all__ = ["Finding", "Rule", "verify"]
 
 BLOBS = 100
 _MADE = re.compile(r"^(create|drop) (?:unique |virtual )?(?:table|index|trigger) (?:if (?:not )?exists )?(\w+)", re.M)

@@ -164,6 +164,7 @@ class _Log:
 
     async def _called_above(self, call_id: str) -> bool:
         """Whether an ancestor made a call, before the fork."""
+        wanted = json.encode(call_id).decode()
         upto = self.reading.subject.base_seq
         for ancestor in self.reading.ancestors:
             after = FIRST
@@ -171,7 +172,7 @@ class _Log:
                 "verify_calls", conversation=ancestor.id, after=after, upto=upto, limit=PAGE
             ):
                 after = rows[-1][0]
-                if any(json.decode(body).get("call_id") == call_id for _, body in rows):
+                if any(wanted in body for _, body in rows):
                     return True
             upto = min(upto, ancestor.base_seq)
         return False

@@ -84,7 +84,8 @@ class Reading:
             return None
         try:
             value = decoder.decode(raw)
-            if exact and json.decode(json.encode(value)) != json.decode(raw):
+            again = json.encode(value) if exact else raw
+            if again != raw and json.decode(again) != json.decode(raw):
                 self.add(rule, where, "holds something that nobody knows")
         except (DecodeError, UnicodeDecodeError) as error:
             self.add(rule, where, f"cannot be read: {error}")

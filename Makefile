@@ -1,0 +1,52 @@
+# Everything from a fresh clone, with nothing but Python >= 3.11.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+.PHONY: serve test long check lint format bench rules clean
+
+serve: $(VENV)/.runtime  ## run the gateway on http://127.0.0.1:8420
+	@exec $(BIN)/legato serve
+
+test: $(VENV)/.dev  ## every test, on SQLite and on a real PostgreSQL
+	$(BIN)/pytest -n auto --dist worksteal
+
+long: $(VENV)/.dev  ## the same with more examples and longer drills
+	$(BIN)/pytest -n auto --dist worksteal --long
+
+check: lint test  ## what must be green before a change lands
+
+lint: $(VENV)/.dev  ## format, style, directions of imports, types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/mypy
+
+format: $(VENV)/.dev  ## put the code into its one form
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(VENV)/.dev  ## speed, as ratios to a baseline measured in the same run
+	$(BIN)/python bench/core.py
+
+rules: $(VENV)/.dev  ## remove each rule of the design once and see its test go red
+	$(BIN)/python tests/rules.py
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "Legato needs Python 3.11 or newer; $(PYTHON) is older. Try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.runtime: $(VENV)/bin/python pyproject.toml constraints.txt
+	@echo "Installing Legato into $(VENV) (once) ..."
+	$(PIP) --editable .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/bin/python pyproject.toml constraints.txt
+	@echo "Installing Legato and its test tools into $(VENV) (once) ..."
+	$(PIP) --editable '.[dev]'
+	@touch $@ $(VENV)/.runtime
