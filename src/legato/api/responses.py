@@ -66,7 +66,7 @@ async def create_response(request: Request, caller: Caller, gateway: Gateway, ma
     except UnknownTurn as error:
         message = f"Previous response with id '{body.previous_response_id}' not found."
         raise PreviousResponseNotFound(message, param="previous_response_id") from error
-    turn = await gateway.ended(caller.principal, turn.id)
+    turn = await gateway.ended(turn)
     entries = await gateway.output(caller.principal, turn.id)
     return answer(_response(turn, entries, body), headers={"X-Legato-Conversation": turn.conversation_id})
 

@@ -131,10 +131,12 @@ class Submission(Struct, frozen=True, kw_only=True):
 
 
 class Lease(Struct, frozen=True):
-    """The right to run a turn. Every write names the fence; a newer holder has a higher one."""
+    """The right to run a turn. Every write names the fence; a newer holder has a higher one. `begun`: another holder
+    has had it before and left something behind."""
 
     turn: Turn
     fence: int
+    begun: bool
 
 
 class Admission(Struct, frozen=True):

@@ -75,12 +75,10 @@ class Gateway:
         """A turn as it stands; for one that joined another, that other."""
         return await self._db.read(turns.outcome_of, principal, turn_id)
 
-    async def ended(self, principal: PrincipalId, turn_id: TurnId) -> Turn:
-        """The turn, once it has ended."""
-        turn = await self.turn(principal, turn_id)
-        while not turn.ended:
-            await self._live.ended(turn.id)
-            turn = await self.turn(principal, turn_id)  # it may have joined another meanwhile
+    async def ended(self, turn: Turn) -> Turn:
+        """A turn that was submitted or read, once it has ended; for one that joined another, that other."""
+        while not turn.ended or turn.status == "joined":
+            turn = await self._live.ended(turn.joined_turn or turn.id)
         return turn
 
     async def follow(self, principal: PrincipalId, turn_id: TurnId, n: int = 0) -> AsyncIterator[tuple[int, AnyEvent]]:
@@ -102,7 +100,7 @@ class Gateway:
             self._worker.stop(turn.id)
             self._db.tell(Hint("cancel", turn.id))
         self._live.nudge(turn.id)
-        return await self.ended(principal, turn.id)
+        return await self.ended(turn)
 
     async def output(self, principal: PrincipalId, turn_id: TurnId) -> list[Entry]:
         """What a turn wrote, its input included."""
@@ -202,7 +200,7 @@ class Gateway:
                 kind="upkeep",
             )
         )
-        turn = await self.ended(principal, turn.id)
+        turn = await self.ended(turn)
         if turn.failure is not None:
             raise Stale(turn.failure.message)
         return turn

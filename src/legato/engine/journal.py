@@ -1,7 +1,8 @@
 """The journal of one running turn: what it writes, in order, before anyone sees it.
 
 Events wait here while the last commit is under way and then go together: batches form by themselves, and the first
-token waits for one commit only. Entries take the events that told of them along in the same transaction.
+token waits for one commit only. While nobody follows the turn they wait longer, since nobody can tell. Entries take
+the events that told of them along in the same transaction.
 """
 
 import asyncio
@@ -14,6 +15,8 @@ from legato.engine.live import Live
 from legato.store import turns
 from legato.store.database import Database
 from legato.store.turns import Ending
+
+QUIET = 1.0  # seconds that events may wait while nobody follows
 
 
 class Journal:
@@ -35,6 +38,7 @@ class Journal:
         """Commit events until cancelled."""
         while True:
             await self._wake.wait()
+            await self._live.audience(self._lease.turn.id, QUIET)
             async with self._order:
                 self._wake.clear()
                 if batch := self._take():

@@ -2,18 +2,22 @@
 
 Events are committed before anyone sees them, so a follower needs no queue: it holds a cursor. What was committed
 lately is kept in memory for the readers that keep up; one that falls behind reads the database instead and slows
-nobody. With nothing kept at all, every follower sees exactly the same.
+nobody. With nothing kept at all, every follower sees exactly the same. While nobody follows a turn, its events need
+not be committed at once: see `journal`.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Iterator
 from contextlib import contextmanager, suppress
+from typing import TypeVar
 
 from legato.domain.events import AnyEvent
 from legato.domain.ids import TurnId
 from legato.domain.turns import Turn
 from legato.store import turns
 from legato.store.database import Database, Hint
+
+T = TypeVar("T")
 
 KEEP = 4096
 POLL = 2.0  # seconds between looks at the database when no hint arrives
@@ -25,6 +29,7 @@ class _Feed:
     def __init__(self, start: int) -> None:
         self.start = start
         self.events: list[AnyEvent] = []
+        self.watched = asyncio.Event()
 
     def add(self, events: list[AnyEvent], keep: int) -> None:
         self.events += events
@@ -41,38 +46,56 @@ class Live:
         self._db = db
         self._keep = keep
         self._feeds: dict[TurnId, _Feed] = {}
-        self._bells: dict[TurnId, set[asyncio.Event]] = {}
+        self._bells: dict[TurnId, set[asyncio.Event]] = {}  # those who follow
+        self._ends: dict[TurnId, set[asyncio.Future[Turn | None]]] = {}  # those who wait for the end
 
     # -- the worker's side
 
     def open(self, turn_id: TurnId, n: int) -> None:
         """A turn runs here; its next event has number `n`."""
         self._feeds[turn_id] = _Feed(n)
+        if turn_id in self._bells:
+            self.watch(turn_id)
 
     def publish(self, turn_id: TurnId, events: list[AnyEvent]) -> None:
         """These events are durable now."""
         self._feeds[turn_id].add(events, self._keep)
-        self._tell(turn_id)
-
-    def close(self, turn_id: TurnId) -> None:
-        """The turn ended or left this node; the database says how."""
-        self._feeds.pop(turn_id, None)
-        self._tell(turn_id)
-
-    def nudge(self, turn_id: TurnId) -> None:
-        """Something may have changed: whoever follows this turn looks again."""
-        for bell in self._bells.get(turn_id, ()):
-            bell.set()
-
-    def _tell(self, turn_id: TurnId) -> None:
-        self.nudge(turn_id)
+        self._ring(turn_id)
         self._db.tell(Hint("events", turn_id))
+
+    def close(self, turn_id: TurnId, turn: Turn | None) -> None:
+        """The turn ended (or left this node: then there is no `turn`, and the database says how it goes on)."""
+        self._feeds.pop(turn_id, None)
+        self.nudge(turn_id, turn)
+        self._db.tell(Hint("events", turn_id))
+
+    def nudge(self, turn_id: TurnId, turn: Turn | None = None) -> None:
+        """Something may have changed: whoever follows this turn or waits for it looks again."""
+        self._ring(turn_id)
+        for end in self._ends.get(turn_id, ()):
+            if not end.done():
+                end.set_result(turn)
+
+    def watch(self, turn_id: TurnId) -> None:
+        """Someone, here or elsewhere, follows this turn."""
+        if feed := self._feeds.get(turn_id):
+            feed.watched.set()
+
+    async def audience(self, turn_id: TurnId, timeout: float) -> None:
+        """Wait until someone follows this turn, at most so long."""
+        watched = self._feeds[turn_id].watched
+        if not watched.is_set():
+            await _within(timeout, watched.wait())
 
     # -- the followers' side
 
     async def follow(self, turn_id: TurnId, n: int = 0) -> AsyncIterator[tuple[int, AnyEvent]]:
         """Every event of a turn from number `n` on, until it has ended."""
         with self._bell(turn_id) as bell:
+            if turn_id in self._feeds:
+                self.watch(turn_id)
+            else:
+                self._db.tell(Hint("follow", turn_id))
             while True:
                 bell.clear()  # before looking, so that nothing that comes after is missed
                 feed = self._feeds.get(turn_id)
@@ -88,18 +111,31 @@ class Live:
                 if ended:
                     return
                 if not events:
-                    await _ring(bell)
+                    await _within(POLL, bell.wait())
 
     async def ended(self, turn_id: TurnId) -> Turn:
         """The turn, once it has ended."""
-        with self._bell(turn_id) as bell:
+        ends = self._ends.setdefault(turn_id, set())
+        try:
             while True:
-                bell.clear()
+                end: asyncio.Future[Turn | None] = asyncio.get_running_loop().create_future()
+                ends.add(end)
                 if turn_id not in self._feeds:
-                    turn = await self._db.read(turns.get, turn_id)
-                    if turn.ended:
+                    turn: Turn | None = await self._db.read(turns.get, turn_id)
+                    if turn is not None and turn.ended:
                         return turn
-                await _ring(bell)
+                turn = await _within(POLL, end)
+                if turn is not None:
+                    return turn
+                ends.discard(end)
+        finally:
+            ends.discard(end)
+            if not ends and self._ends.get(turn_id) is ends:
+                del self._ends[turn_id]
+
+    def _ring(self, turn_id: TurnId) -> None:
+        for bell in self._bells.get(turn_id, ()):
+            bell.set()
 
     @contextmanager
     def _bell(self, turn_id: TurnId) -> Iterator[asyncio.Event]:
@@ -110,11 +146,13 @@ class Live:
             yield bell
         finally:
             bells.discard(bell)
-            if not bells:
-                self._bells.pop(turn_id, None)
+            if not bells and self._bells.get(turn_id) is bells:
+                del self._bells[turn_id]
 
 
-async def _ring(bell: asyncio.Event) -> None:
+async def _within(seconds: float, thing: Awaitable[T]) -> T | None:
+    """What is awaited, or None when it takes longer."""
     with suppress(TimeoutError):
-        async with asyncio.timeout(POLL):
-            await bell.wait()
+        async with asyncio.timeout(seconds):
+            return await thing
+    return None

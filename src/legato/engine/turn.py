@@ -50,6 +50,7 @@ class TurnRun:
 
     async def run(self) -> Ending | None:
         """Run to the end; None when the turn left this process without ending."""
+        ending: Ending | None = None
         try:
             async with asyncio.TaskGroup() as group:
                 remains, view = await self._prepare()
@@ -66,10 +67,10 @@ class TurnRun:
                 return None
             raise
         finally:
-            self._live.close(self.turn.id)
+            self._live.close(self.turn.id, ending.turn if ending else None)
 
     async def _prepare(self) -> tuple[recovery.Remains, View]:
-        if self.turn.first_seq is None:  # a first attempt: there is nothing to recover
+        if not self.lease.begun:
             return recovery.remains([], []), await self._db.read(log.read_context, self.turn.conversation_id)
         events, entries, view = await self._db.read(_left_behind, self.turn)
         return recovery.remains(events, entries), view

@@ -151,7 +151,7 @@ class Worker:
         run = TurnRun(self._db, self._live, self._roster, lease, max_attempts=self._settings.max_attempts)
         self._running[turn.id] = run
         metrics.RUNNING.set(len(self._running))
-        if turn.first_seq is not None:
+        if lease.begun:
             metrics.TAKEN_OVER.inc()
         try:
             with structlog.contextvars.bound_contextvars(conversation=turn.conversation_id, turn=turn.id):
@@ -222,6 +222,8 @@ class Worker:
                 self.offer(ConversationId(hint.id))
             case "cancel":
                 self.stop(TurnId(hint.id))
+            case "follow":
+                self._live.watch(TurnId(hint.id))
             case _:
                 self._live.nudge(TurnId(hint.id))
 

@@ -39,13 +39,35 @@ class View(Struct, frozen=True):
 
 
 async def append(
-    tx: Tx, conversation_id: ConversationId, fence: int, turn_id: TurnId, drafts: Sequence[Draft]
+    tx: Tx,
+    conversation_id: ConversationId,
+    fence: int,
+    turn_id: TurnId,
+    drafts: Sequence[Draft],
+    *,
+    last: bool = False,
 ) -> tuple[int, int]:
-    """Write entries at the head. Returns their first and last position; refused when the lease is lost."""
-    row = await one(tx.run("advance_head", id=conversation_id, fence=fence, count=len(drafts)))
+    """Write entries at the head. Returns their first and last position; refused when the lease is lost. With `last`
+    the lease is given up in the same step."""
+    statement = "close_head" if last else "advance_head"
+    row = await one(tx.run(statement, id=conversation_id, fence=fence, count=len(drafts)))
     if row is None:
         raise LeaseLost()
-    head: int = row[0]
+    return await _place(tx, conversation_id, turn_id, drafts, row[0])
+
+
+async def open_head(
+    tx: Tx, conversation_id: ConversationId, turn_id: TurnId, drafts: Sequence[Draft]
+) -> tuple[int, int]:
+    """Write the first entries of a new holder; returns the fence and the last position."""
+    [[head, fence]] = await tx.run("open_head", id=conversation_id, count=len(drafts))
+    await _place(tx, conversation_id, turn_id, drafts, head)
+    return fence, head
+
+
+async def _place(
+    tx: Tx, conversation_id: ConversationId, turn_id: TurnId, drafts: Sequence[Draft], head: int
+) -> tuple[int, int]:
     first = head - len(drafts) + 1
     if drafts:
         await tx.many("add_entry", (_row(conversation_id, turn_id, first + i, d) for i, d in enumerate(drafts)))

@@ -14,7 +14,6 @@ import fcntl
 import os
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
@@ -78,9 +77,10 @@ class Sqlite:
         self._loop = asyncio.get_running_loop()
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._writer = threading.Thread(target=self._write_all, name="legato-writer", daemon=True)
-        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="legato-reader")
-        self._local = threading.local()
-        self._read_connections: list[apsw.Connection] = []
+        self._reads: SimpleQueue[Job | None] = SimpleQueue()
+        self._readers = [
+            threading.Thread(target=self._read_all, name=f"legato-reader-{n}", daemon=True) for n in range(READERS)
+        ]
         self._closed = False
 
     @classmethod
@@ -91,6 +91,8 @@ class Sqlite:
         self._writer.start()
         try:
             await self.write(migrate)
+            for reader in self._readers:
+                reader.start()
         except BaseException:
             await self.close()
             raise
@@ -106,7 +108,9 @@ class Sqlite:
     async def read(self, transaction: Transaction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         if self._closed:
             raise StoreUnavailable("The database is closed.")
-        return await self._loop.run_in_executor(self._readers, self._read, lambda tx: transaction(tx, *args, **kwargs))
+        done: asyncio.Future[T] = self._loop.create_future()
+        self._reads.put((lambda tx: transaction(tx, *args, **kwargs), done))
+        return await done
 
     def tell(self, hint: Hint) -> None:
         """There is no other process on this file."""
@@ -119,10 +123,11 @@ class Sqlite:
             return
         self._closed = True
         self._jobs.put(None)
-        await self._loop.run_in_executor(None, self._writer.join)
-        await self._loop.run_in_executor(None, self._readers.shutdown)
-        for connection in self._read_connections:
-            connection.close()
+        for _ in self._readers:
+            self._reads.put(None)
+        for thread in (self._writer, *self._readers):
+            if thread.ident is not None:
+                await self._loop.run_in_executor(None, thread.join)
         os.close(self._lock)
 
     # -- the writer thread
@@ -150,8 +155,7 @@ class Sqlite:
                     outcomes = self._commit(connection, group)
                 except (apsw.Error, StoreUnavailable) as error:
                     outcomes = [(None, self._translated(error))] * len(group)
-                with contextlib.suppress(RuntimeError):  # the loop is gone: nobody waits for the outcome
-                    self._loop.call_soon_threadsafe(_settle, group, outcomes)
+                self._tell(group, outcomes)
         if connection is not None:
             connection.close()
 
@@ -180,19 +184,22 @@ class Sqlite:
 
     # -- reader threads
 
-    def _read(self, job: Callable[[SqliteTx], Coroutine[Any, Any, T]]) -> T:
-        try:
-            connection: apsw.Connection | None = getattr(self._local, "connection", None)
-            if connection is None:
-                connection = self._local.connection = self._connect(writable=False)
-                self._read_connections.append(connection)
-            connection.execute("begin")
+    def _read_all(self) -> None:
+        connection: apsw.Connection | None = None
+        while (job := self._reads.get()) is not None:
+            outcome: Outcome
             try:
-                return _drive(job(SqliteTx(connection)))
-            finally:
-                connection.execute("commit")
-        except apsw.Error as error:
-            raise self._translated(error) from error
+                connection = connection or self._connect(writable=False)
+                outcome = _read(connection, job), None
+            except BaseException as error:  # noqa: BLE001 - it is handed to the caller whose job it is
+                outcome = None, self._translated(error)
+            self._tell([job], [outcome])
+        if connection is not None:
+            connection.close()
+
+    def _tell(self, group: list[Job], outcomes: list[Outcome]) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is gone: nobody waits for the outcome
+            self._loop.call_soon_threadsafe(_settle, group, outcomes)
 
     def _connect(self, *, writable: bool) -> apsw.Connection:
         connection = apsw.Connection(str(self._path), vfs=self._vfs, statementcachesize=256)
@@ -234,6 +241,15 @@ class Sqlite:
             case _:
                 return error
         return StoreUnavailable(f"The database {self._path} cannot be used: {error}. {advice}")
+
+
+def _read(connection: apsw.Connection, job: Job) -> object:
+    """Run a job on one snapshot."""
+    connection.execute("begin")
+    try:
+        return _drive(job[0](SqliteTx(connection)))
+    finally:
+        connection.execute("commit")
 
 
 def _drive(job: Coroutine[Any, Any, T]) -> T:

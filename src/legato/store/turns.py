@@ -27,7 +27,7 @@ from legato.domain.turns import (
     Turn,
     Usage,
 )
-from legato.errors import ConversationBusy, DedupMismatch, LeaseLost, UnfinishedTurn, UnknownTurn
+from legato.errors import BadInput, ConversationBusy, DedupMismatch, LeaseLost, UnfinishedTurn, UnknownTurn
 from legato.store import directory, log, outbox
 from legato.store.database import Row, Tx, one
 
@@ -45,11 +45,13 @@ async def admit(tx: Tx, submission: Submission, node: NodeId | None = None) -> A
     seen = await _same_submission(tx, submission)
     if seen is not None:
         return Admission(seen, fresh=False)
+    talk = submission.kind == "talk"
+    if talk and not submission.input.drafts:
+        raise BadInput("A turn needs an input.", param="input")
     turn_id = new_turn_id()
     place = await _place(tx, submission)
     if submission.busy == "reject" and await _open_turns(tx, place.conversation.id):
         raise ConversationBusy()
-    talk = submission.kind == "talk"
     [[n]] = await tx.run("draw_turn", id=place.conversation.id, tip=turn_id if talk else None)
     given = _with_hides(submission.input, place.hides)
     [[created_at]] = await tx.run(
@@ -68,7 +70,8 @@ async def admit(tx: Tx, submission: Submission, node: NodeId | None = None) -> A
     stopped: tuple[TurnId, ...] = ()
     if submission.busy == "interrupt":
         stopped = tuple(t for (t,) in await tx.run("request_interrupt", conversation=place.conversation.id))
-    if node is not None and (lease := await claim(tx, place.conversation.id, node)) is not None:
+    lease = await _claim(tx, place.conversation.id, place.conversation.head_seq, node) if node is not None else None
+    if node is not None and (lease is None or lease.turn.id != turn_id):  # upkeep is done by now; another turn is ahead
         return Admission(await get(tx, turn_id), fresh=True, lease=lease, stopped=stopped)
     turn = Turn(
         id=turn_id,
@@ -83,7 +86,7 @@ async def admit(tx: Tx, submission: Submission, node: NodeId | None = None) -> A
         input=given,
         created_at=created_at,
     )
-    return Admission(turn, fresh=True, stopped=stopped)
+    return Admission(turn if lease is None else lease.turn, fresh=True, lease=lease, stopped=stopped)
 
 
 class _Place(Struct, frozen=True):
@@ -167,18 +170,24 @@ def _with_hides(given: Input, hides: tuple[tuple[int, int], ...]) -> Input:
 async def claim(tx: Tx, conversation_id: ConversationId, node: NodeId, lost: TurnId | None = None) -> Lease | None:
     """Take the conversation's next turn. Upkeep in its way is done on the spot; a talk turn's input is appended,
     and the caller runs it. `lost` is a turn that the node holds and does not run (the answer to its claim was lost)."""
-    await tx.run("lock_conversation", id=conversation_id)
-    while row := await one(tx.run("claim_turn", conversation=conversation_id, node=node, lost=lost)):
+    conversation = await _locked(tx, conversation_id)
+    return await _claim(tx, conversation_id, conversation.head_seq, node, lost)
+
+
+async def _claim(
+    tx: Tx, conversation_id: ConversationId, head: int, node: NodeId, lost: TurnId | None = None
+) -> Lease | None:
+    """The same under the row lock, where the newest position is known."""
+    while row := await one(tx.run("claim_turn", conversation=conversation_id, node=node, lost=lost, next_seq=head + 1)):
         turn = _turn(row)
-        [[fence]] = await tx.run("raise_fence", id=conversation_id)
+        begun = turn.first_seq is not None and turn.first_seq <= head
         if turn.kind == "upkeep":
-            await _upkeep(tx, turn, fence)
+            head = await _upkeep(tx, turn)
             continue
-        if turn.first_seq is None:
-            hides = [draft(Hide(first, last, why="failed try")) for first, last in turn.input.hides]
-            first_seq, _ = await log.append(tx, conversation_id, fence, turn.id, [*hides, *turn.input.drafts])
-            await tx.run("begin_turn", id=turn.id, first_seq=first_seq)
-        return Lease(turn, fence)
+        hides = [draft(Hide(first, last, why="failed try")) for first, last in turn.input.hides]
+        drafts = [] if begun else [*hides, *turn.input.drafts]
+        fence, _ = await log.open_head(tx, conversation_id, turn.id, drafts)
+        return Lease(turn, fence, begun)
     return None
 
 
@@ -187,8 +196,9 @@ async def claimable(tx: Tx, limit: int) -> list[ConversationId]:
     return [conversation_id for (conversation_id,) in await tx.run("open_conversations", limit=limit)]
 
 
-async def _upkeep(tx: Tx, turn: Turn, fence: int) -> None:
-    """Append what an upkeep turn brings, unless the log has moved past what it was prepared from."""
+async def _upkeep(tx: Tx, turn: Turn) -> int:
+    """Append what an upkeep turn brings, unless the log has moved past what it was prepared from. Returns the newest
+    position."""
     drafts: Sequence[Draft] = turn.input.drafts
     outcome = Outcome(status="done")
     if turn.input.expects is not None:
@@ -198,9 +208,9 @@ async def _upkeep(tx: Tx, turn: Turn, fence: int) -> None:
             outcome = Outcome(
                 status="failed", failure=Failure("stale", "The conversation changed since this was prepared.")
             )
-    first_seq, last_seq = await log.append(tx, turn.conversation_id, fence, turn.id, drafts)
-    await tx.run("begin_turn", id=turn.id, first_seq=first_seq)
-    await _end(tx, turn, outcome, last_seq)
+    _, head = await log.open_head(tx, turn.conversation_id, turn.id, drafts)
+    await _end(tx, turn, outcome, head)
+    return head
 
 
 # -- progress
@@ -213,9 +223,14 @@ async def append(
     turn = lease.turn
     places = await log.append(tx, turn.conversation_id, lease.fence, turn.id, drafts)
     await tx.run("mark_progress", id=turn.id)
-    if events:
-        await add_events(tx, lease, first_n, events)
+    await _put_events(tx, lease, first_n, events)
     return places
+
+
+async def _put_events(tx: Tx, lease: Lease, first_n: int, events: Sequence[AnyEvent]) -> None:
+    if events:
+        last_n, payload = first_n + len(events) - 1, json.encode(events).decode()
+        await tx.run("put_events", turn=lease.turn.id, first_n=first_n, last_n=last_n, payload=payload)
 
 
 async def add_events(tx: Tx, lease: Lease, first_n: int, events: Sequence[AnyEvent]) -> None:
@@ -270,26 +285,26 @@ async def finish(
     events: Sequence[AnyEvent] = (),
 ) -> Ending:
     """End a turn: the last entries, the status, and the answers owed, or nothing of it."""
-    _, last_seq = await append(tx, lease, drafts, first_n=first_n, events=events)
+    conversation_id = lease.turn.conversation_id
+    _, last_seq = await log.append(tx, conversation_id, lease.fence, lease.turn.id, drafts, last=True)
+    await _put_events(tx, lease, first_n, events)
     turn = await _end(tx, lease.turn, outcome, last_seq)
-    await tx.run("raise_fence", id=lease.turn.conversation_id)
     if outcome.status == "done":
-        await outbox.owe(tx, lease.turn, outcome.answer)
-    return Ending(turn, more=await _open_turns(tx, lease.turn.conversation_id) > 0)
+        await outbox.owe(tx, turn, outcome.answer)
+    return Ending(turn, more=await _open_turns(tx, conversation_id) > 0)
 
 
 async def release(tx: Tx, lease: Lease) -> None:
     """Hand a turn back, for another process to go on with."""
-    await log.append(tx, lease.turn.conversation_id, lease.fence, lease.turn.id, ())
+    await log.append(tx, lease.turn.conversation_id, lease.fence, lease.turn.id, (), last=True)
     await tx.run("release_turn", id=lease.turn.id)
-    await tx.run("raise_fence", id=lease.turn.conversation_id)
 
 
 async def cancel(tx: Tx, principal: PrincipalId, turn_id: TurnId) -> Turn:
     """Stop a turn: at once when it waits, by its worker when it runs. What was written stays."""
     turn = await find(tx, principal, turn_id)
-    host = await _host(tx, turn)
-    await _locked(tx, host.conversation_id)
+    await _locked(tx, turn.conversation_id)
+    host = await _host(tx, await get(tx, turn.id))
     row = await one(tx.run("cancel_queued", id=host.id)) or await one(tx.run("request_cancel", id=host.id))
     return _turn(row) if row is not None else await get(tx, host.id)
 

@@ -3,6 +3,16 @@
 update conversations set head_seq = head_seq + :count, updated_at = {now}
 where id = :id and fence = :fence returning head_seq;
 
+-- name: open_head
+-- The same for a new holder of the lease: whoever wrote under the old number is refused from here on.
+update conversations set head_seq = head_seq + :count, fence = fence + 1, updated_at = {now}
+where id = :id returning head_seq, fence;
+
+-- name: close_head
+-- The last entries of a holder, who may write nothing more.
+update conversations set head_seq = head_seq + :count, fence = fence + 1, updated_at = {now}
+where id = :id and fence = :fence returning head_seq;
+
 -- name: add_entry
 insert into entries (conversation_id, seq, id, turn_id, kind, ref_first, ref_seq, body, created_at)
 values (:conversation, :seq, :id, :turn, :kind, :ref_first, :ref_seq, :body, {now});

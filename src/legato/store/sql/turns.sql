@@ -36,7 +36,8 @@ group by t.conversation_id order by min(t.created_at) limit :limit;
 -- name: claim_turn
 -- The turn that is next in a conversation: the one whose node died (or that its node has lost), else an interrupt,
 -- else the oldest waiting.
-update turns set status = 'running', owner = :node, attempts = attempts + 1, claimed_at = {now}
+update turns set status = 'running', owner = :node, attempts = attempts + 1, claimed_at = {now},
+    first_seq = coalesce(first_seq, cast(:next_seq as bigint))
 where id = (
     select q.id from turns q
     where q.conversation_id = :conversation and q.status in ('queued', 'running')
@@ -44,13 +45,6 @@ where id = (
 and (status = 'queued' or id = :lost or not exists (
     select 1 from nodes where nodes.id = turns.owner and nodes.lease_until > {now}))
 returning {turn};
-
--- name: raise_fence
--- A new holder, or none: whoever wrote under the old number is refused from here on.
-update conversations set fence = fence + 1 where id = :id returning fence;
-
--- name: begin_turn
-update turns set first_seq = :first_seq where id = :id;
 
 -- name: mark_progress
 -- A turn that moves on earns its attempts back.
@@ -97,6 +91,10 @@ insert into turn_events (turn_id, first_n, last_n, payload)
 select cast(:turn as text), cast(:first_n as bigint), cast(:last_n as bigint), cast(:payload as text)
 from conversations where id = :conversation and fence = :fence {for_share}
 returning last_n;
+
+-- name: put_events
+-- A batch of events beside entries that have proved the lease.
+insert into turn_events (turn_id, first_n, last_n, payload) values (:turn, :first_n, :last_n, :payload);
 
 -- name: events_after
 -- The batches that hold event :n and later ones.

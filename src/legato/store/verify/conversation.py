@@ -1,8 +1,8 @@
 """One conversation re-proved: its place among others, then its turns with what they told and owe, then its log."""
 
-from typing import Any
+from typing import Any, Literal
 
-from msgspec import DecodeError, convert, json
+from msgspec import DecodeError, Struct, convert, json
 
 from legato.domain.ids import ConversationId
 from legato.store.database import Tx, one
@@ -11,8 +11,13 @@ from legato.store.verify.reading import Ancestor, KnownTurn, Reading, Subject, i
 from legato.store.verify.rules import Finding, Findings, Rule
 from legato.store.verify.turns import prove_turns
 
-_SCHEMES = ("slug", "external", "address", "fingerprint")
 _settings = json.Decoder(dict[str, Any])
+
+
+class _Alias(Struct, frozen=True):
+    principal: str
+    scheme: Literal["slug", "external", "address", "fingerprint"]
+    value: str
 
 
 async def prove(tx: Tx, conversation_id: ConversationId) -> list[Finding]:
@@ -83,13 +88,15 @@ def _parent(reading: Reading) -> None:
 
 
 async def _aliases(reading: Reading) -> None:
-    for principal, scheme, value in await reading.tx.run("verify_aliases", conversation=reading.id):
-        where = f"alias {scheme}:{value}"
-        if principal != reading.subject.principal:
-            reading.add(Rule.owner, where, f"belongs to {principal}, its conversation to {reading.subject.principal}")
-        if scheme not in _SCHEMES:
-            reading.add(Rule.value, where, "nobody knows this scheme")
-        if scheme == "address" and not is_address(value):
+    owner = reading.subject.principal
+    for row in await reading.tx.run("verify_aliases", conversation=reading.id):
+        where = f"alias {row[1]}:{row[2]}"
+        alias = reading.typed(_Alias, row, where)
+        if alias is None:
+            continue
+        if alias.principal != owner:
+            reading.add(Rule.owner, where, f"belongs to {alias.principal}, its conversation to {owner}")
+        if alias.scheme == "address" and not is_address(alias.value):
             reading.add(Rule.address, where, "is not an address")
 
 
