@@ -9,6 +9,7 @@ not be committed at once: see `journal`.
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Iterator
 from contextlib import contextmanager, suppress
+from math import inf
 from typing import TypeVar
 
 from legato.domain.events import AnyEvent
@@ -26,8 +27,8 @@ POLL = 2.0  # seconds between looks at the database when no hint arrives
 class _Feed:
     """The latest events of a turn that runs here."""
 
-    def __init__(self, start: int) -> None:
-        self.start = start
+    def __init__(self) -> None:
+        self.start: float = inf  # the number of the first event kept
         self.events: list[AnyEvent] = []
         self.watched = asyncio.Event()
 
@@ -51,11 +52,15 @@ class Live:
 
     # -- the worker's side
 
-    def open(self, turn_id: TurnId, n: int) -> None:
-        """A turn runs here; its next event has number `n`."""
-        self._feeds[turn_id] = _Feed(n)
+    def open(self, turn_id: TurnId) -> None:
+        """A turn runs here from now on."""
+        self._feeds[turn_id] = _Feed()
         if turn_id in self._bells:
             self.watch(turn_id)
+
+    def begin(self, turn_id: TurnId, n: int) -> None:
+        """Its next event has number `n`; what was before is in the database."""
+        self._feeds[turn_id].start = n
 
     def publish(self, turn_id: TurnId, events: list[AnyEvent]) -> None:
         """These events are durable now."""
@@ -101,7 +106,7 @@ class Live:
                 feed = self._feeds.get(turn_id)
                 ended = False
                 if feed is not None and n >= feed.start:
-                    events = feed.events[n - feed.start :]
+                    events = feed.events[n - int(feed.start) :]
                 else:
                     turn, events = await self._db.read(turns.events_from, turn_id, n)
                     ended = turn.ended

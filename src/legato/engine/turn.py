@@ -43,6 +43,7 @@ class TurnRun:
         self.interrupts = Interrupts()
         self._usage = Usage()
         self._unwritten: list[Draft] = []  # a setup that goes along with the next entries
+        live.open(self.turn.id)
 
     @property
     def turn(self) -> Turn:
@@ -56,7 +57,7 @@ class TurnRun:
                 remains, view = await self._prepare()
                 self._step = Step(remains.index, frozenset(tool.name for tool in self.turn.input.options.tools))
                 self._journal = Journal(self._db, self._live, self.lease, remains.n)
-                self._live.open(self.turn.id, remains.n)
+                self._live.begin(self.turn.id, remains.n)
                 pump = group.create_task(self._journal.pump())
                 ending = await self._outcome(remains, view)
                 pump.cancel()

@@ -100,7 +100,7 @@ class Worker:
 
     def start(self, lease: Lease) -> None:
         """Run a turn that was claimed for this node."""
-        self._group.create_task(self._work(lease.turn.conversation_id, lease))
+        self._group.create_task(self._work(lease.turn.conversation_id, self._begin(lease)))
 
     def offer(self, conversation_id: ConversationId, lost: TurnId | None = None) -> None:
         """There may be a turn to claim in this conversation."""
@@ -126,15 +126,14 @@ class Worker:
         for run in self._running.values():
             run.interrupts.leave()
 
-    async def _work(self, conversation_id: ConversationId, lease: Lease | None, lost: TurnId | None = None) -> None:
+    async def _work(self, conversation_id: ConversationId, run: TurnRun | None, lost: TurnId | None = None) -> None:
         """Run the conversation's turns, one after the other, as long as there are any."""
         try:
-            if lease is None:
-                lease = await self._db.write(turns.claim, conversation_id, self.node, lost)
-            while lease is not None:
-                more = await self._run(lease)
-                claim_next = more and not self._leaving
-                lease = await self._db.write(turns.claim, conversation_id, self.node) if claim_next else None
+            if run is None:
+                run = await self._claim(conversation_id, lost)
+            while run is not None:
+                more = await self._run(run)
+                run = await self._claim(conversation_id) if more and not self._leaving else None
         except Exception as error:  # the turn boundary: one turn's fault is not another's
             metrics.ABANDONED.inc()
             logger.error(
@@ -146,13 +145,20 @@ class Worker:
         finally:
             self._claiming.discard(conversation_id)
 
-    async def _run(self, lease: Lease) -> bool:
-        turn = lease.turn
+    async def _claim(self, conversation_id: ConversationId, lost: TurnId | None = None) -> TurnRun | None:
+        lease = await self._db.write(turns.claim, conversation_id, self.node, lost)
+        return self._begin(lease) if lease is not None else None
+
+    def _begin(self, lease: Lease) -> TurnRun:
         run = TurnRun(self._db, self._live, self._roster, lease, max_attempts=self._settings.max_attempts)
-        self._running[turn.id] = run
+        self._running[lease.turn.id] = run
         metrics.RUNNING.set(len(self._running))
         if lease.begun:
             metrics.TAKEN_OVER.inc()
+        return run
+
+    async def _run(self, run: TurnRun) -> bool:
+        turn = run.turn
         try:
             with structlog.contextvars.bound_contextvars(conversation=turn.conversation_id, turn=turn.id):
                 logger.info("turn started", attempt=turn.attempts)

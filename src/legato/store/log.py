@@ -76,6 +76,9 @@ async def _place(
 
 async def lineage(tx: Tx, conversation_id: ConversationId) -> list[Stretch]:
     """The stretches of log a conversation reads, oldest first."""
+    [[parent, base, head]] = await tx.run("own_stretch", id=conversation_id)
+    if parent is None:  # most conversations are no forks
+        return [Stretch(conversation_id, base, head)]
     return [Stretch(*row) for row in await tx.run("lineage", id=conversation_id)]
 
 

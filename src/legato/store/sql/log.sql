@@ -17,6 +17,9 @@ where id = :id and fence = :fence returning head_seq;
 insert into entries (conversation_id, seq, id, turn_id, kind, ref_first, ref_seq, body, created_at)
 values (:conversation, :seq, :id, :turn, :kind, :ref_first, :ref_seq, :body, {now});
 
+-- name: own_stretch
+select parent_id, base_seq, head_seq from conversations where id = :id;
+
 -- name: lineage
 -- The stretches of log that a conversation reads: its own, then its ancestors', each up to where it was left.
 with recursive lineage (id, parent_id, base_seq, upto, depth) as (
