@@ -15,6 +15,7 @@ from typing import TypeVar
 from legato.domain.events import AnyEvent
 from legato.domain.ids import TurnId
 from legato.domain.turns import Turn
+from legato.errors import Draining
 from legato.store import turns
 from legato.store.database import Database, Hint
 
@@ -46,6 +47,7 @@ class Live:
     def __init__(self, db: Database, *, keep: int = KEEP) -> None:
         self._db = db
         self._keep = keep
+        self._shut = False
         self._feeds: dict[TurnId, _Feed] = {}
         self._bells: dict[TurnId, set[asyncio.Event]] = {}  # those who follow
         self._ends: dict[TurnId, set[asyncio.Future[Turn | None]]] = {}  # those who wait for the end
@@ -81,6 +83,12 @@ class Live:
             if not end.done():
                 end.set_result(turn)
 
+    def shut(self) -> None:
+        """This process is leaving: whoever follows or waits is told to come back."""
+        self._shut = True
+        for turn_id in {*self._bells, *self._ends}:
+            self.nudge(turn_id)
+
     def watch(self, turn_id: TurnId) -> None:
         """Someone, here or elsewhere, follows this turn."""
         if feed := self._feeds.get(turn_id):
@@ -115,6 +123,7 @@ class Live:
                     n += 1
                 if ended:
                     return
+                self._check_open()
                 if not events:
                     await _within(POLL, bell.wait())
 
@@ -129,6 +138,7 @@ class Live:
                     turn: Turn | None = await self._db.read(turns.get, turn_id)
                     if turn is not None and turn.ended:
                         return turn
+                    self._check_open()
                 turn = await _within(POLL, end)
                 if turn is not None:
                     return turn
@@ -137,6 +147,10 @@ class Live:
             ends.discard(end)
             if not ends and self._ends.get(turn_id) is ends:
                 del self._ends[turn_id]
+
+    def _check_open(self) -> None:
+        if self._shut:
+            raise Draining("The gateway is restarting. The turn is safe and goes on: ask for it again in a moment.")
 
     def _ring(self, turn_id: TurnId) -> None:
         for bell in self._bells.get(turn_id, ()):

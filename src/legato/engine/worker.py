@@ -26,6 +26,8 @@ logger = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 
+LEAVING = 5.0  # seconds that turns get to hand themselves back
+
 
 class WorkerSettings(Struct, frozen=True):
     """How a process works. A lease lasts `lease` seconds and is renewed three times within it."""
@@ -118,13 +120,19 @@ class Worker:
     async def drain(self, budget: float) -> None:
         """Claim nothing more; let what runs finish within the budget (seconds), hand the rest back."""
         self._leaving = True
+        await self._quiet(budget)
+        for run in self._running.values():
+            run.interrupts.leave()
+        await self._quiet(LEAVING)
+        self._live.shut()
+
+    async def _quiet(self, seconds: float) -> None:
+        """Wait until nothing runs here, at most so long."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(budget):
+            async with asyncio.timeout(seconds):
                 while self._running:
                     self._idle.clear()
                     await self._idle.wait()
-        for run in self._running.values():
-            run.interrupts.leave()
 
     async def _work(self, conversation_id: ConversationId, run: TurnRun | None, lost: TurnId | None = None) -> None:
         """Run the conversation's turns, one after the other, as long as there are any."""
@@ -200,7 +208,7 @@ class Worker:
             if self.has_room:
                 room = self._settings.concurrency - len(self._running)
                 with _outage("looking for turns"):
-                    for conversation_id in await self._db.read(turns.claimable, room):
+                    for conversation_id in await self._db.read(turns.claimable, self.node, room):
                         self.offer(conversation_id)
 
     async def _index(self) -> None:

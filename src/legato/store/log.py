@@ -16,6 +16,8 @@ from legato.domain.window import Control, Span, context, transcript
 from legato.errors import LeaseLost
 from legato.store.database import Row, Tx, one
 
+NO_END = 2**62
+
 _body = json.Decoder(AnyBody)
 
 
@@ -121,7 +123,10 @@ async def entries_of_turn(tx: Tx, turn: Turn) -> list[Entry]:
     """What a turn wrote, its input included."""
     if turn.first_seq is None:
         return []
-    rows = await tx.run("entries_of_turn", conversation=turn.conversation_id, first=turn.first_seq, turn=turn.id)
+    last = turn.last_seq if turn.last_seq is not None else NO_END
+    rows = await tx.run(
+        "entries_of_turn", conversation=turn.conversation_id, first=turn.first_seq, last=last, turn=turn.id
+    )
     return [_entry(row) for row in rows]
 
 

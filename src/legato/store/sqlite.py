@@ -15,7 +15,7 @@ import os
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from pathlib import Path
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from typing import Any, TypeVar
 
 import apsw
@@ -134,30 +134,28 @@ class Sqlite:
 
     def _write_all(self) -> None:
         connection: apsw.Connection | None = None
-        running = True
-        while running:
-            group: list[Job] = []
-            job = self._jobs.get()
+        while group := self._next_group():
             try:
-                while job is not None and len(group) < MAX_GROUP:
-                    group.append(job)
-                    job = self._jobs.get_nowait()
-            except Empty:
-                pass
-            else:
-                if job is None:
-                    running = False
-                else:
-                    group.append(job)
-            if group:
-                try:
-                    connection = connection or self._connect(writable=True)
-                    outcomes = self._commit(connection, group)
-                except (apsw.Error, StoreUnavailable) as error:
-                    outcomes = [(None, self._translated(error))] * len(group)
-                self._tell(group, outcomes)
+                connection = connection or self._connect(writable=True)
+                outcomes = self._commit(connection, group)
+            except BaseException as error:  # noqa: BLE001 - it is handed to those whose jobs were lost
+                outcomes = [(None, self._translated(error))] * len(group)
+            self._tell(group, outcomes)
         if connection is not None:
             connection.close()
+
+    def _next_group(self) -> list[Job]:
+        """Every job that waits, at least one; empty at the end."""
+        group: list[Job] = []
+        job = self._jobs.get()
+        while job is not None:
+            group.append(job)
+            if len(group) == MAX_GROUP or self._jobs.empty():
+                return group
+            job = self._jobs.get()
+        if group:
+            self._jobs.put(None)  # the end comes after this group
+        return group
 
     def _commit(self, connection: apsw.Connection, group: list[Job]) -> list[Outcome]:
         """Run each job in a savepoint and commit them all with one sync."""

@@ -191,9 +191,9 @@ async def _claim(
     return None
 
 
-async def claimable(tx: Tx, limit: int) -> list[ConversationId]:
-    """Conversations with a turn to take, oldest first."""
-    return [conversation_id for (conversation_id,) in await tx.run("open_conversations", limit=limit)]
+async def claimable(tx: Tx, node: NodeId, limit: int) -> list[ConversationId]:
+    """Conversations with a turn for this node to take, oldest first."""
+    return [conversation_id for (conversation_id,) in await tx.run("open_conversations", node=node, limit=limit)]
 
 
 async def _upkeep(tx: Tx, turn: Turn) -> int:

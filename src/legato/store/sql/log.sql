@@ -42,4 +42,4 @@ select {entry} from entries where conversation_id = :conversation and seq betwee
 
 -- name: entries_of_turn
 select {entry} from entries
-where conversation_id = :conversation and seq >= :first and turn_id = :turn order by seq;
+where conversation_id = :conversation and seq between :first and :last and turn_id = :turn order by seq;

@@ -30,12 +30,13 @@ select t.conversation_id from turns t
 where t.status in ('queued', 'running')
 and not exists (
     select 1 from turns r join nodes on nodes.id = r.owner
-    where r.conversation_id = t.conversation_id and r.status = 'running' and nodes.lease_until > {now})
+    where r.conversation_id = t.conversation_id and r.status = 'running'
+    and (nodes.lease_until > {now} or nodes.id = :node))
 group by t.conversation_id order by min(t.created_at) limit :limit;
 
 -- name: claim_turn
--- The turn that is next in a conversation: the one whose node died (or that its node has lost), else an interrupt,
--- else the oldest waiting.
+-- The turn that is next in a conversation: the one whose node died, else an interrupt, else the oldest waiting. A node
+-- that overslept its lease does not take its own turns from itself, except one it names as lost.
 update turns set status = 'running', owner = :node, attempts = attempts + 1, claimed_at = {now},
     first_seq = coalesce(first_seq, cast(:next_seq as bigint))
 where id = (
@@ -43,7 +44,7 @@ where id = (
     where q.conversation_id = :conversation and q.status in ('queued', 'running')
     order by (q.status = 'running') desc, (q.busy = 'interrupt') desc, q.n limit 1)
 and (status = 'queued' or id = :lost or not exists (
-    select 1 from nodes where nodes.id = turns.owner and nodes.lease_until > {now}))
+    select 1 from nodes where nodes.id = turns.owner and (nodes.lease_until > {now} or nodes.id = :node)))
 returning {turn};
 
 -- name: mark_progress
