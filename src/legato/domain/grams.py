@@ -9,6 +9,7 @@ Grams are written in a prefix-free ASCII code, so one text serves FTS5 and tsvec
 of its code, and nothing a user types can be query syntax. `y…` and `z…` are tags (owner, conversation).
 """
 
+import hashlib
 import unicodedata
 
 PLAIN = frozenset("abcdefghijklmnopqrstuvw0123456789")
@@ -42,8 +43,8 @@ def query_grams(query: str) -> tuple[list[str], str | None]:
 
 
 def tag(letter: str, value: str) -> str:
-    """A code no gram can have, for an exact value such as an owner."""
-    return letter + "".join(_code(c) for c in value)
+    """A code no gram can have, for an exact value such as an owner, however long."""
+    return letter + hashlib.sha256(value.encode()).hexdigest()[:32]
 
 
 def _code(char: str) -> str:

@@ -14,7 +14,7 @@ from legato.errors import BadInput
 
 MAX_NAME = 255
 _SLUG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+-]{0,254}\Z")
-_VISIBLE = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]{1,255}\Z")
+_VISIBLE = re.compile(r"[^\x00-\x1f\x7f-\x9f\ud800-\udfff]{1,255}\Z")
 
 
 class ById(Struct, frozen=True):
@@ -77,16 +77,14 @@ Handle = ById | Name
 
 def parse_name(text: str, *, param: str = "conversation") -> ById | Slug:
     """What a client wrote where a conversation is named: an id, or a slug."""
-    if text.startswith(CONVERSATION_PREFIX):
-        return ById(ConversationId(text))
-    return Slug(_visible(text, param))
+    text = _visible(text, param)
+    return ById(ConversationId(text)) if text.startswith(CONVERSATION_PREFIX) else Slug(text)
 
 
 def parse_external(text: str, *, param: str) -> ById | External:
     """What a client wrote in a session header: an id, or another system's name."""
-    if text.startswith(CONVERSATION_PREFIX):
-        return ById(ConversationId(text))
-    return External(_visible(text, param))
+    text = _visible(text, param)
+    return ById(ConversationId(text)) if text.startswith(CONVERSATION_PREFIX) else External(text)
 
 
 def _visible(text: str, param: str) -> str:

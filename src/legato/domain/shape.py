@@ -40,9 +40,10 @@ class _Shaper:
         self.held: list[Item] = []  # said while calls were pending; goes after their results
         self.seen: set[str] = set()
         self.cut_off: Item | None = None
+        self.spoken = False  # someone spoke, if only an empty word, since the calls of this step
 
     def take(self, body: AnyBody) -> None:
-        if self.cut_off is not None and isinstance(body, Item):
+        if self.cut_off is not None and isinstance(body, Message | Reasoning | ToolCall):
             if isinstance(body, Message) and body.role != "assistant":
                 self.out.append(self.cut_off)
             self.cut_off = None
@@ -64,6 +65,7 @@ class _Shaper:
                 elif not _empty(body):
                     self.out.append(body)
             case Message():
+                self.spoken = True
                 if not _empty(body):
                     self._say(body)
             case _:
@@ -73,7 +75,7 @@ class _Shaper:
         (self.held if self.calls else self.out).append(item)
 
     def _next_step_if_answered(self) -> None:
-        if self.results or self.held:
+        if self.results or self.held or self.spoken:
             self.close_step()
 
     def close_step(self) -> None:
@@ -81,13 +83,13 @@ class _Shaper:
         for call_id in self.calls:
             self.out.append(self.results.get(call_id) or ToolResult(call_id, UNANSWERED, is_error=True))
         self.out.extend(self.held)
-        self.calls, self.results, self.held = {}, {}, []
+        self.calls, self.results, self.held, self.spoken = {}, {}, [], False
 
 
 def _empty(item: Message | Reasoning) -> bool:
     if isinstance(item, Reasoning):
         return not item.text and not item.encrypted
-    return not any(not isinstance(part, Text) or part.text for part in item.parts)
+    return not any(not isinstance(part, Text) or part.text.strip() for part in item.parts)
 
 
 def _as_text(result: ToolResult) -> Message:

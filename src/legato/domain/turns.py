@@ -54,12 +54,14 @@ class Failure(Struct, frozen=True):
 
 
 class Options(Struct, frozen=True, omit_defaults=True):
-    """What a request asks for beyond its input. It holds for one turn."""
+    """What a request asks for beyond its input. It holds for one turn. `params` go to the model, `echo` is what the
+    edge wants to say again when it is asked about the turn."""
 
     agent: str | None = None
     instructions: str | None = None
     tools: tuple[Tool, ...] = ()
     params: dict[str, Any] = {}
+    echo: dict[str, Any] = {}
 
 
 class Input(Struct, frozen=True, omit_defaults=True):

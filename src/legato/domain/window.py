@@ -21,6 +21,9 @@ Span = tuple[int, int]
 ControlKind = Literal["setup", "compaction", "expand", "rewind", "pin", "hide"]
 
 
+VOIDABLE = ("compaction", "pin", "hide")
+
+
 class Control(Struct, frozen=True):
     """A control entry (or a setup) without its body: enough to decide what is seen."""
 
@@ -57,7 +60,7 @@ def context(head: int, controls: Iterable[Control]) -> Context:
     alive = transcript(head, known)
     living = [c for c in known if _within(c.seq, alive)]
     voided = {c.ref for c in living if c.kind == "expand"}
-    living = [c for c in living if c.seq not in voided]
+    living = [c for c in living if c.seq not in voided or c.kind not in VOIDABLE]
 
     summary = next((c for c in reversed(living) if c.kind == "compaction"), None)
     spans = [(max(a, summary.ref + 1), b) for a, b in alive if b > summary.ref] if summary else list(alive)
@@ -79,5 +82,7 @@ def _within(seq: int, spans: Iterable[Span]) -> bool:
 
 def _without(spans: Iterable[Span], first: int, last: int) -> list[Span]:
     """The spans less the positions from `first` to `last`."""
+    if first > last:
+        return list(spans)
     cut = [piece for a, b in spans for piece in ((a, min(b, first - 1)), (max(a, last + 1), b))]
     return sorted({(a, b) for a, b in cut if a <= b})

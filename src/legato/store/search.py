@@ -64,7 +64,7 @@ async def _documents(tx: Tx, limit: int) -> list[tuple[TurnId, list[_Document]]]
         tags = {tag("y", turn.principal), tag("z", turn.conversation_id)}
         documents = [
             _Document(turn.conversation_id, entry.seq, " ".join(sorted(grams(piece) | tags)))
-            for entry in await log.entries_of_turn(tx, turn)
+            for entry in await log.entries_during(tx, turn)
             for piece in _stretches(normalise(text_of(entry.body)))
         ]
         ended.append((turn.id, documents))
@@ -116,7 +116,7 @@ async def rebuild(tx: Tx) -> None:
 async def _checked(tx: Tx, principal: PrincipalId, conversation_id: ConversationId, seq: int, wanted: str) -> list[Hit]:
     if not await tx.run("find_by_id", id=conversation_id, principal=principal):
         return []
-    [entry] = await log.entries_at(tx, conversation_id, seq)
+    [entry] = await log.entries_at(tx, conversation_id, seq, seq)
     text = text_of(entry.body)
     return [Hit(conversation_id, entry, text)] if contains(text, wanted) else []
 

@@ -1,10 +1,10 @@
 -- name: unindexed_turns
--- Turns that ended and are not yet in the search index.
+-- Turns that ended and are not yet in the search index. One that joined another is indexed with it.
 select id from turns
-where indexed_at is null and ended_at is not null order by ended_at limit :limit;
+where indexed_at is null and ended_at is not null and status <> 'joined' order by ended_at limit :limit;
 
 -- name: mark_indexed
-update turns set indexed_at = {now} where id = :turn and indexed_at is null returning id;
+update turns set indexed_at = {now} where (id = :turn or joined_turn = :turn) and indexed_at is null returning id;
 
 -- name: add_document [sqlite]
 insert into search_documents (conversation_id, seq) values (:conversation, :seq) returning id;
