@@ -1,38 +1,41 @@
-"""The HTTP application: routes, and the door in front of them."""
-
-from collections.abc import Awaitable, Callable
+"""The HTTP application: every route in one table, behind one door."""
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import Route as StarletteRoute
 
+from legato.api import models, responses
+from legato.api.door import Api, Route, admit
 from legato.api.operations import operations
-from legato.api.responses import create_response
-from legato.api.wire import Caller, Endpoint, bearer, envelope, guarded
-from legato.engine.gateway import Gateway
-from legato.errors import Unauthenticated
+from legato.api.wire import envelope, guarded
 
-KeyCheck = Callable[[str], Awaitable[Caller | None]]
+ROUTES: list[tuple[str, str, Route]] = [
+    ("POST", "/v1/responses", responses.create),
+    ("GET", "/v1/responses/{id}", responses.retrieve),
+    ("POST", "/v1/responses/{id}/cancel", responses.cancel),
+    ("GET", "/v1/responses/{id}/input_items", responses.input_items),
+    ("GET", "/v1/models", models.list_models),
+    ("GET", "/v1/models/{id:path}", models.retrieve_model),
+]
+"""Every route that needs a key."""
 
 
-def build(gateway: Gateway, check_key: KeyCheck, max_body: int) -> Starlette:
-    """Everything that is served. Each route but the operations needs a key."""
-
-    async def responses(request: Request) -> Response:
-        caller = await check_key(bearer(request))
-        if caller is None:
-            raise Unauthenticated("That API key is not known here, or was revoked.")
-        return await create_response(request, caller, gateway, max_body)
-
-    routes = [_route(path, "GET", endpoint) for path, endpoint in operations(gateway).items()]
-    routes.append(_route("/v1/responses", "POST", responses))
+def build(api: Api) -> Starlette:
+    """Everything that is served. The operations need no key; everything else does."""
+    routes = [
+        StarletteRoute(path, guarded(endpoint), methods=["GET"]) for path, endpoint in operations(api.gateway).items()
+    ]
+    routes += [StarletteRoute(path, guarded(_behind(api, route)), methods=[method]) for method, path, route in ROUTES]
     return Starlette(routes=routes, exception_handlers={HTTPException: _plain_error})
 
 
-def _route(path: str, method: str, endpoint: Endpoint) -> Route:
-    return Route(path, guarded(endpoint), methods=[method])
+def _behind(api: Api, route: Route):  # type: ignore[no-untyped-def]  # the type is inferred by `guarded`
+    async def endpoint(request: Request) -> Response:
+        return await route(await admit(api, request))
+
+    return endpoint
 
 
 async def _plain_error(request: Request, error: Exception) -> Response:

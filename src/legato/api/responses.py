@@ -1,49 +1,113 @@
-"""`POST /v1/responses`, the plain form: say something in a conversation, get the answer.
+"""The Responses API. A response is a turn: its id is the turn's id, and there is no store of responses to evict it.
 
-The wire's words stop here: a response is a turn, its id the turn's id. What this version does not know it refuses by
-name, so that no client mistakes silence for support.
+A client may wait for the answer, follow it as it comes, or leave it in the background; it is the same turn, and any of
+them can come back to it later and see the same.
 """
 
-from typing import Any, Literal
+from collections.abc import AsyncGenerator
+from typing import Annotated, Any, Literal
 
-from msgspec import UNSET, Struct, UnsetType
-from starlette.requests import Request
+import msgspec
+from msgspec import Meta, Struct
 from starlette.responses import Response
 
-from legato.api.wire import Caller, answer, body_of
-from legato.domain.entries import Entry, Message, Text, ToolCall, draft
-from legato.domain.handles import ById, Slug, parse_name
-from legato.domain.ids import TurnId
-from legato.domain.turns import After, Fresh, Input, Options, Submission, Target, Turn, Usage
+from legato.api import items
+from legato.api.door import Call
+from legato.api.response import response_object
+from legato.api.sse import EventStream
+from legato.api.stream import ResponseStream, WireEvent
+from legato.api.wire import answer
+from legato.domain.entries import Entry, Tool
+from legato.domain.handles import parse_name
+from legato.domain.ids import PrincipalId, TurnId
+from legato.domain.turns import After, Fresh, Input, Options, Submission, Target, Turn
 from legato.engine.gateway import Gateway
 from legato.errors import BadInput, UnknownTurn
 
+DONE = b"data: [DONE]\n\n"
+ECHOED = (
+    "background",
+    "max_output_tokens",
+    "max_tool_calls",
+    "parallel_tool_calls",
+    "prompt_cache_key",
+    "reasoning",
+    "safety_identifier",
+    "service_tier",
+    "temperature",
+    "text",
+    "tool_choice",
+    "tools",
+    "top_logprobs",
+    "top_p",
+    "truncation",
+    "user",
+    "metadata",
+    "previous_response_id",
+)
 
-class InputText(Struct):
-    type: Literal["input_text", "output_text"]
-    text: str
-
-
-class InputMessage(Struct):
-    role: Literal["user", "assistant", "system", "developer"]
-    content: str | list[InputText]
-    type: Literal["message"] = "message"
+Metadata = Annotated[
+    dict[Annotated[str, Meta(max_length=64)], Annotated[str, Meta(max_length=512)]], Meta(max_length=16)
+]
 
 
 class ConversationRef(Struct):
     id: str
 
 
-class CreateResponse(Struct, forbid_unknown_fields=True):
+class FunctionTool(Struct, tag="function", tag_field="type"):
+    name: Annotated[str, Meta(pattern=r"^[a-zA-Z0-9_.-]{1,128}$")]
+    parameters: dict[str, Any] | None = None
+    description: str | None = None
+    strict: bool | None = None
+
+
+class TextFormat(Struct):
+    type: Literal["text", "json_object", "json_schema"]
+    name: str | None = None
+    schema: dict[str, Any] | None = None
+    strict: bool | None = None
+    description: str | None = None
+
+
+class TextConfig(Struct):
+    format: TextFormat | None = None
+    verbosity: Literal["low", "medium", "high"] | None = None
+
+
+class ReasoningConfig(Struct):
+    effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
+    summary: Literal["auto", "concise", "detailed"] | None = None
+    generate_summary: Literal["auto", "concise", "detailed"] | None = None
+
+
+class CreateResponse(Struct):
     """The body of `POST /v1/responses`."""
 
-    input: str | list[InputMessage]
+    input: str | list[dict[str, Any]] | None = None
     model: str | None = None
     conversation: str | ConversationRef | None = None
     previous_response_id: str | None = None
     instructions: str | None = None
-    metadata: dict[str, str] | None = None
-    stream: Literal[False] | UnsetType | None = UNSET
+    stream: bool | None = None
+    background: bool | None = None
+    store: bool | None = None
+    metadata: Metadata | None = None
+    tools: list[FunctionTool] | None = None
+    tool_choice: Literal["none", "auto", "required"] | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
+    max_output_tokens: Annotated[int, Meta(ge=1)] | None = None
+    max_tool_calls: Annotated[int, Meta(ge=1)] | None = None
+    text: TextConfig | None = None
+    reasoning: ReasoningConfig | None = None
+    truncation: Literal["auto", "disabled"] | None = None
+    service_tier: Literal["auto", "default", "flex", "scale", "priority"] | None = None
+    safety_identifier: str | None = None
+    prompt_cache_key: str | None = None
+    user: str | None = None
 
 
 class PreviousResponseNotFound(UnknownTurn):
@@ -52,90 +116,218 @@ class PreviousResponseNotFound(UnknownTurn):
     code = "previous_response_not_found"
 
 
-async def create_response(request: Request, caller: Caller, gateway: Gateway, max_body: int) -> Response:
-    """Admit a turn, wait for its end, tell how it went."""
-    body = await body_of(request, CreateResponse, max_body)
-    options = Options(agent=body.model, instructions=body.instructions)
-    submission = Submission(
-        principal=caller.principal,
-        target=_target(body),
-        input=Input(tuple(draft(message) for message in _messages(body.input)), options),
+class MutuallyExclusive(BadInput):
+    """These parameters cannot be given together."""
+
+    code = "mutually_exclusive_parameters"
+
+
+# -- routes
+
+
+async def create(call: Call) -> Response:
+    """`POST /v1/responses`"""
+    body = await call.body(CreateResponse)
+    submission = submission_of(call, body)
+    turn = await submit(call, submission)
+    turn_id = turn.id
+    headers = headers_of(call, turn, submission)
+    if body.stream:
+        return stream_of(call, turn_id, turn, headers=headers)
+    if not body.background:
+        turn = await call.gateway.ended(turn)
+    return answer(await shown(call.gateway, turn, turn_id), headers=headers)
+
+
+async def retrieve(call: Call) -> Response:
+    """`GET /v1/responses/{id}`"""
+    turn_id, turn = await find(call)
+    headers: dict[str, str] = {"X-Legato-Conversation": turn.conversation_id}
+    if not call.flag("stream"):
+        return answer(await shown(call.gateway, turn, turn_id), headers=headers)
+    last_seen = call.request.headers.get("last-event-id")
+    if last_seen is not None and last_seen.isascii() and last_seen.isdigit():
+        after = int(last_seen)
+    else:
+        after = call.number("starting_after", -1, least=0, most=2**53)
+    return stream_of(call, turn_id, turn, after=after, headers=headers)
+
+
+async def cancel(call: Call) -> Response:
+    """`POST /v1/responses/{id}/cancel`"""
+    turn_id, turn = await find(call)
+    turn = await call.gateway.cancel(call.caller.principal, turn.id)
+    return answer(await shown(call.gateway, turn, turn_id), headers={"X-Legato-Conversation": turn.conversation_id})
+
+
+async def input_items(call: Call) -> Response:
+    """`GET /v1/responses/{id}/input_items`"""
+    _, turn = await find(call)
+    rendered = [item for d in turn.input.drafts if (item := items.item(d.id, d.body)) is not None]
+    return answer(page(call, rendered))
+
+
+# -- what they share
+
+
+def submission_of(call: Call, body: CreateResponse) -> Submission:
+    """A request as a submission."""
+    if body.input is None:
+        raise BadInput("Missing required parameter: 'input'.", param="input")
+    cast = call.api.roster.cast(body.model)
+    options = Options(
+        agent=body.model,
+        instructions=body.instructions,
+        tools=tuple(Tool(t.name, t.description or "", t.parameters or {}) for t in body.tools or ()),
+        params=_params(body),
+        echo=_echo(body) | {"model": cast.agent.name},
     )
+    return Submission(
+        principal=call.caller.principal,
+        target=_target(call, body),
+        input=Input(items.parse_input(body.input), options),
+        busy=call.busy,
+        dedup_key=call.dedup_key,
+        request_hash=call.request_hash,
+    )
+
+
+async def submit(call: Call, submission: Submission) -> Turn:
+    """Admit, and tell an unknown previous response in the wire's words."""
     try:
-        turn = await gateway.submit(submission)
+        return await call.gateway.submit(submission)
     except UnknownTurn as error:
-        message = f"Previous response with id '{body.previous_response_id}' not found."
+        target = submission.target
+        named = target.turn_id if isinstance(target, After) else ""
+        message = f"Previous response with id '{named}' not found."
         raise PreviousResponseNotFound(message, param="previous_response_id") from error
-    turn = await gateway.ended(turn)
-    entries = await gateway.output(caller.principal, turn.id)
-    return answer(_response(turn, entries, body), headers={"X-Legato-Conversation": turn.conversation_id})
 
 
-def _target(body: CreateResponse) -> Target:
+def headers_of(call: Call, turn: Turn, submission: Submission) -> dict[str, str]:
+    """What every answer about a turn carries: right before the first byte, because the id never changes."""
+    headers = {"X-Legato-Conversation": turn.conversation_id, **call.session_echo}
+    if turn.id != submission.turn_id:
+        headers["Idempotency-Replayed"] = "true"
+    return headers
+
+
+async def find(call: Call) -> tuple[TurnId, Turn]:
+    """The turn that the path names; for one that joined another, that other, under the name that was asked for."""
+    turn_id = TurnId(call.path("id"))
+    try:
+        return turn_id, await call.gateway.turn(call.caller.principal, turn_id)
+    except UnknownTurn as error:
+        raise UnknownTurn(f"Response with id '{turn_id}' not found.", param="response_id") from error
+
+
+async def shown(gateway: Gateway, turn: Turn, turn_id: TurnId) -> dict[str, Any]:
+    """A turn as a Response, as it stands."""
+    entries, name = await gateway.told(turn)
+    readable: list[Entry] = entries if turn.ended else []  # the items of a turn become readable together
+    return response_object(turn, readable, name) | {"id": turn_id}
+
+
+def stream_of(
+    call: Call, turn_id: TurnId, turn: Turn, *, after: int = -1, headers: dict[str, str] | None = None
+) -> EventStream:
+    """The events of a turn after a number, and then as they come."""
+    return EventStream(_chunks(call.gateway, call.caller.principal, turn_id, turn, after), headers)
+
+
+async def _chunks(
+    gateway: Gateway, principal: PrincipalId, turn_id: TurnId, turn: Turn, after: int
+) -> AsyncGenerator[bytes, None]:
+    stream = ResponseStream()
+    for event in stream.begin(response_object(turn, [], (await gateway.told(turn))[1]) | {"id": turn_id}):
+        if event["sequence_number"] > after:
+            yield encode(event)
+    async for _, told in gateway.follow(principal, turn.id):
+        for event in stream.take(told):
+            if event["sequence_number"] > after:
+                yield encode(event)
+    turn = await gateway.turn(principal, turn.id)
+    for event in stream.end(await shown(gateway, turn, turn_id)):
+        if event["sequence_number"] > after:
+            yield encode(event)
+    yield DONE
+
+
+def encode(event: WireEvent) -> bytes:
+    kind: str = event["type"]
+    return b"event: " + kind.encode() + b"\ndata: " + msgspec.json.encode(event) + b"\n\n"
+
+
+def page(call: Call, rendered: list[dict[str, Any]]) -> dict[str, Any]:
+    """A page of a list, in the order the client wants, after the item it names."""
+    order = call.query("order") or "desc"
+    if order not in ("asc", "desc"):
+        raise BadInput("'order' must be 'asc' or 'desc'.", param="order")
+    if order == "desc":
+        rendered = rendered[::-1]
+    after = call.query("after")
+    if after is not None:
+        places = [place for place, item in enumerate(rendered) if item["id"] == after]
+        if not places:
+            raise BadInput(f"There is no item {after!r} here.", param="after")
+        rendered = rendered[places[0] + 1 :]
+    limit = call.limit()
+    return listing(rendered[:limit], has_more=len(rendered) > limit)
+
+
+def listing(data: list[dict[str, Any]], *, has_more: bool) -> dict[str, Any]:
+    return {
+        "object": "list",
+        "data": data,
+        "first_id": data[0]["id"] if data else None,
+        "last_id": data[-1]["id"] if data else None,
+        "has_more": has_more,
+    }
+
+
+def _target(call: Call, body: CreateResponse) -> Target:
+    session = call.session
     if body.conversation is not None and body.previous_response_id is not None:
-        raise BadInput("Give 'conversation' or 'previous_response_id', not both.", param="previous_response_id")
+        raise MutuallyExclusive(
+            "Give 'conversation' or 'previous_response_id', not both.", param="previous_response_id"
+        )
+    if session is not None and (body.conversation is not None or body.previous_response_id is not None):
+        raise MutuallyExclusive("The session header and the body name conversations. Give one.", param="conversation")
+    if session is not None:
+        return session
     if body.previous_response_id is not None:
         return After(TurnId(body.previous_response_id))
     if body.conversation is None:
         return Fresh()
-    named = body.conversation if isinstance(body.conversation, str) else body.conversation.id
-    handle: ById | Slug = parse_name(named)
-    return handle
+    if isinstance(body.conversation, ConversationRef):
+        return parse_name(body.conversation.id, param="conversation.id")
+    return parse_name(body.conversation)
 
 
-def _messages(given: str | list[InputMessage]) -> list[Message]:
-    if isinstance(given, str):
-        return [Message("user", (Text(given),))]
-    return [
-        Message(m.role, tuple(Text(p.text) for p in m.content) if isinstance(m.content, list) else (Text(m.content),))
-        for m in given
-    ]
-
-
-def _response(turn: Turn, entries: list[Entry], body: CreateResponse) -> dict[str, Any]:
-    status = {"done": "completed", "cancelled": "cancelled", "failed": "failed"}[turn.status]
-    usage = turn.usage or Usage()
-    return {
-        "id": turn.id,
-        "object": "response",
-        "created_at": int(turn.created_at),
-        "completed_at": int(turn.ended_at) if turn.ended_at and status == "completed" else None,
-        "status": status,
-        "model": turn.input.options.agent or "default",
-        "output": [item for entry in entries if (item := _item(entry)) is not None],
-        "conversation": {"id": turn.conversation_id},
-        "previous_response_id": body.previous_response_id,
-        "instructions": body.instructions,
-        "metadata": body.metadata or {},
-        "error": {"code": turn.failure.code, "message": turn.failure.message} if turn.failure else None,
-        "incomplete_details": None,
-        "usage": {
-            "input_tokens": usage.input_tokens,
-            "output_tokens": usage.output_tokens,
-            "total_tokens": usage.input_tokens + usage.output_tokens,
-        },
+def _params(body: CreateResponse) -> dict[str, Any]:
+    """What the model is asked for, in the words of Chat Completions."""
+    params: dict[str, Any] = {
+        name: value
+        for name in ("temperature", "top_p", "max_output_tokens", "parallel_tool_calls", "service_tier")
+        if (value := getattr(body, name)) is not None
     }
+    if isinstance(body.tool_choice, dict):
+        params["tool_choice"] = {"type": "function", "function": {"name": body.tool_choice.get("name")}}
+    elif body.tool_choice is not None:
+        params["tool_choice"] = body.tool_choice
+    if body.text is not None and body.text.format is not None and body.text.format.type != "text":
+        given = body.text.format
+        params["response_format"] = {"type": given.type}
+        if given.type == "json_schema":
+            schema = {"name": given.name or "answer", "schema": given.schema or {}, "strict": given.strict}
+            params["response_format"]["json_schema"] = {k: v for k, v in schema.items() if v is not None}
+    if body.reasoning is not None and body.reasoning.effort is not None:
+        params["reasoning_effort"] = body.reasoning.effort
+    return params
 
 
-def _item(entry: Entry) -> dict[str, Any] | None:
-    """An output item; what the input brought is not output."""
-    match entry.body:
-        case Message(role="assistant") as message:
-            return {
-                "id": entry.id,
-                "type": "message",
-                "role": "assistant",
-                "status": "incomplete" if message.incomplete else "completed",
-                "content": [{"type": "output_text", "text": message.text, "annotations": []}],
-            }
-        case ToolCall() as call:
-            return {
-                "id": entry.id,
-                "type": "function_call",
-                "status": "completed",
-                "call_id": call.call_id,
-                "name": call.name,
-                "arguments": call.arguments,
-            }
-        case _:
-            return None
+def _echo(body: CreateResponse) -> dict[str, Any]:
+    given = {name: getattr(body, name) for name in ECHOED}
+    echo = msgspec.to_builtins({name: value for name, value in given.items() if value is not None})
+    for tool in echo.get("tools", ()):
+        tool.setdefault("strict", None)
+    return dict(echo)

@@ -94,20 +94,24 @@ def bearer(request: Request) -> str:
     return key.strip()
 
 
-async def body_of(request: Request, kind: type[T], limit: int) -> T:
-    """The request's JSON body as a value; what does not fit is named."""
+async def read_body(request: Request, limit: int) -> bytes:
+    """The body, if it is not too large."""
     data = bytearray()
     async for chunk in request.stream():
         data += chunk
         if len(data) > limit:
             raise TooLarge(f"The body is larger than {limit} bytes.")
+    return bytes(data)
+
+
+def decode_body(data: bytes, kind: type[T]) -> T:
+    """A JSON body as a value; what does not fit is named."""
     try:
-        return msgspec.json.decode(bytes(data), type=kind)
+        return msgspec.json.decode(data, type=kind)
     except msgspec.ValidationError as error:
         message, _, path = str(error).partition(" - at `$")
-        param = path.rstrip("`").lstrip(".") or None
-        raise BadInput(message, param=param) from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BadInput(message, param=path.rstrip("`").lstrip(".") or None) from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadInput(f"The body is not valid JSON: {error}") from error
 
 

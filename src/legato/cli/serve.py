@@ -21,6 +21,7 @@ import uvloop
 
 from legato import logs
 from legato.api import http
+from legato.api.door import Api
 from legato.api.wire import Caller
 from legato.app import App, make_home, open_app, open_database
 from legato.config import Config, load
@@ -59,7 +60,8 @@ async def _serve(config: Config, listener: socket.socket) -> None:
             grant = await app.db.read(keys.find, key)
             return Caller(grant.principal, grant.scopes) if grant else None
 
-        asgi = http.build(app.gateway, check_key, config.server.max_body)
+        loopback = config.server.host in ("127.0.0.1", "::1", "localhost")
+        asgi = http.build(Api(app.gateway, app.roster, check_key, config.server.max_body, loopback))
         server = _Server(uvicorn.Config(asgi, log_config=None, access_log=False, timeout_graceful_shutdown=5))
         draining = _drain_on_signals(app, server)
         click.echo(_banner(config, listener))

@@ -25,7 +25,7 @@ def run_verify(home: Path | None, overrides: dict[str, Any]) -> None:
             findings = 0
             async for finding in verify(db):
                 findings += 1
-                click.echo(f"{finding.rule}: {finding.where}: {finding.what}")
+                click.echo(str(finding))
             return findings
         finally:
             await db.close()

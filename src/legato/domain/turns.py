@@ -7,11 +7,11 @@ from the tip that they happened.
 
 from typing import Any, Literal
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from legato.domain.entries import Draft, Tool
 from legato.domain.handles import Address, ById, External, Fingerprint, Slug
-from legato.domain.ids import ConversationId, PrincipalId, TurnId
+from legato.domain.ids import ConversationId, PrincipalId, TurnId, new_turn_id
 
 Status = Literal["queued", "running", "done", "failed", "cancelled", "joined"]
 Busy = Literal["queue", "steer", "interrupt", "reject"]
@@ -120,7 +120,7 @@ Target = ById | Slug | External | Address | Fingerprint | After | Fresh
 
 class Submission(Struct, frozen=True, kw_only=True):
     """A turn that wants to be admitted. The same `dedup_key` is admitted once; with another `request_hash` it is
-    refused."""
+    refused. `turn_id` is the id it gets if it is admitted now; one that was admitted before has kept its own."""
 
     principal: PrincipalId
     target: Target
@@ -130,6 +130,7 @@ class Submission(Struct, frozen=True, kw_only=True):
     dedup_key: str | None = None
     request_hash: str | None = None
     conversation_kind: str = "chat"
+    turn_id: TurnId = field(default_factory=new_turn_id)
 
 
 class Lease(Struct, frozen=True):

@@ -107,6 +107,10 @@ class Gateway:
         turn = await self.turn(principal, turn_id)
         return await self._db.read(log.entries_of_turn, turn)
 
+    async def told(self, turn: Turn) -> tuple[list[Entry], str | None]:
+        """What a turn that was submitted or read has written, and the slug of its conversation."""
+        return await self._db.read(turns.with_output, turn)
+
     async def answer(self, principal: PrincipalId, turn_id: TurnId) -> str:
         """The last thing a turn said."""
         bodies = [entry.body for entry in await self.output(principal, turn_id)]

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from msgspec import Struct, json
 
 from legato.domain.conversations import Conversation
-from legato.domain.entries import Draft, Hide, draft
+from legato.domain.entries import Draft, Entry, Hide, draft
 from legato.domain.events import AnyEvent
-from legato.domain.ids import ConversationId, NodeId, PrincipalId, TurnId, new_turn_id
+from legato.domain.ids import ConversationId, NodeId, PrincipalId, TurnId
 from legato.domain.turns import (
     Admission,
     After,
@@ -48,7 +48,7 @@ async def admit(tx: Tx, submission: Submission, node: NodeId | None = None) -> A
     talk = submission.kind == "talk"
     if talk and not submission.input.drafts:
         raise BadInput("A turn needs an input.", param="input")
-    turn_id = new_turn_id()
+    turn_id = submission.turn_id
     place = await _place(tx, submission)
     if submission.busy == "reject" and await _open_turns(tx, place.conversation.id):
         raise ConversationBusy()
@@ -340,6 +340,12 @@ async def get(tx: Tx, turn_id: TurnId) -> Turn:
     """A turn by an id that came from the store itself."""
     [row] = await tx.run("get_turn", id=turn_id)
     return _turn(row)
+
+
+async def with_output(tx: Tx, turn: Turn) -> tuple[list[Entry], str | None]:
+    """What a turn wrote, its input included, and the slug of its conversation."""
+    slugs = [value for scheme, value in await directory.names(tx, turn.conversation_id) if scheme == "slug"]
+    return await log.entries_of_turn(tx, turn), slugs[0] if slugs else None
 
 
 async def outcome_of(tx: Tx, principal: PrincipalId, turn_id: TurnId) -> Turn:

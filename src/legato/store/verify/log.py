@@ -25,13 +25,13 @@ from legato.domain.entries import (
     span_of,
 )
 from legato.domain.grams import normalise
+from legato.domain.window import VOIDABLE
 from legato.store.database import one
 from legato.store.search import text_of
 from legato.store.verify.reading import FIRST, KnownTurn, Reading
 from legato.store.verify.rules import Rule
 
 PAGE = 500
-_EXPANDABLE = ("compaction", "pin", "hide")
 _PINNABLE = ("message", "reasoning", "tool_call", "tool_result")
 
 _body: json.Decoder[AnyBody] = json.Decoder(AnyBody)
@@ -127,7 +127,7 @@ class _Log:
             case Hide(first=first, last=last):
                 return 1 <= first <= last < seq
             case Expand(of=ref):
-                return 1 <= ref < seq and await self._kind_at(ref) in _EXPANDABLE
+                return 1 <= ref < seq and await self._kind_at(ref) in VOIDABLE
             case Pin(at=ref):
                 return 1 <= ref < seq and await self._kind_at(ref) in _PINNABLE
             case _:

@@ -1,0 +1,154 @@
+"""The door: what every route of the API has in common before it does anything of its own.
+
+A key says who is calling. A browser's foreign page and a foreign host name are refused. Headers that name a
+conversation, a policy or an idempotency key are read here, once, for all routes that take them.
+"""
+
+import hashlib
+from collections.abc import Awaitable, Callable
+from typing import TypeVar, get_args
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+from starlette.requests import Request
+from starlette.responses import Response
+
+from legato.api.wire import Caller, bearer, decode_body, read_body
+from legato.domain.handles import ById, External, parse_external
+from legato.domain.turns import Busy
+from legato.engine.gateway import Gateway
+from legato.engine.roster import Roster
+from legato.errors import BadInput, Forbidden, Unauthenticated
+
+T = TypeVar("T")
+
+SESSION_HEADERS = ("x-hermes-session-id", "x-legato-conversation")
+_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+
+KeyCheck = Callable[[str], Awaitable[Caller | None]]
+
+
+class Api(Struct, frozen=True):
+    """What the routes stand on."""
+
+    gateway: Gateway
+    roster: Roster
+    check_key: KeyCheck
+    max_body: int
+    loopback_only: bool
+
+
+class Call:
+    """One request, by someone who is known."""
+
+    def __init__(self, api: Api, request: Request, caller: Caller) -> None:
+        self.api, self.request, self.caller = api, request, caller
+        self.raw = b""
+
+    @property
+    def gateway(self) -> Gateway:
+        return self.api.gateway
+
+    async def body(self, kind: type[T]) -> T:
+        """The JSON body as a value."""
+        self.raw = await read_body(self.request, self.api.max_body)
+        return decode_body(self.raw, kind)
+
+    def path(self, name: str) -> str:
+        return str(self.request.path_params[name])
+
+    def query(self, name: str) -> str | None:
+        return self.request.query_params.get(name)
+
+    def limit(self, default: int = 20, most: int = 100) -> int:
+        """How many the client wants to see."""
+        return self.number("limit", default, least=1, most=most)
+
+    def number(self, name: str, default: int, *, least: int, most: int) -> int:
+        text = self.query(name)
+        if text is None:
+            return default
+        if not text.isascii() or not text.isdigit() or not least <= int(text) <= most:
+            raise BadInput(f"'{name}' must be a whole number from {least} to {most}.", param=name)
+        return int(text)
+
+    def flag(self, name: str) -> bool:
+        text = (self.query(name) or "false").lower()
+        if text not in ("true", "false", "1", "0"):
+            raise BadInput(f"'{name}' must be true or false.", param=name)
+        return text in ("true", "1")
+
+    @property
+    def session(self) -> ById | External | None:
+        """The conversation that a header names."""
+        given = {name: value for name in SESSION_HEADERS if (value := self._header(name)) is not None}
+        if len(set(given.values())) > 1:
+            raise BadInput(f"{' and '.join(given)} name different conversations.", param=SESSION_HEADERS[0])
+        for name, value in given.items():
+            return parse_external(value, param=name)
+        return None
+
+    @property
+    def session_echo(self) -> dict[str, str]:
+        """The session header as it was sent."""
+        value = self._header(SESSION_HEADERS[0])
+        return {"X-Hermes-Session-Id": self.request.headers[SESSION_HEADERS[0]]} if value is not None else {}
+
+    @property
+    def busy(self) -> Busy:
+        value = self.request.headers.get("x-legato-busy", "queue").lower()
+        for policy in get_args(Busy):
+            if value == policy:
+                return policy  # type: ignore[no-any-return]  # get_args of a Literal
+        raise BadInput(f"X-Legato-Busy must be one of {', '.join(get_args(Busy))}.", param="X-Legato-Busy")
+
+    @property
+    def dedup_key(self) -> str | None:
+        """The idempotency key, within this route."""
+        key = self.request.headers.get("idempotency-key")
+        if key is None:
+            return None
+        if not 1 <= len(key) <= 255:
+            raise BadInput("Idempotency-Key must be 1 to 255 characters.", param="Idempotency-Key")
+        return f"{self.request.method} {self.request.url.path} {key}"
+
+    @property
+    def request_hash(self) -> str:
+        """What makes two requests the same: their path, their body, and the conversation that a header names."""
+        named = [(self._header(header) or "").encode() for header in SESSION_HEADERS]
+        digest = hashlib.sha256()
+        for data in [self.request.url.path.encode(), self.raw, *named]:
+            digest.update(len(data).to_bytes(8, "big") + data)
+        return digest.hexdigest()
+
+    def _header(self, name: str) -> str | None:
+        """A header's value; what was sent as UTF-8 is read as UTF-8."""
+        value = self.request.headers.get(name)
+        if value is None:
+            return None
+        try:
+            return value.encode("latin-1").decode()
+        except UnicodeDecodeError as error:
+            raise BadInput(f"{name} is not valid UTF-8.", param=name) from error
+
+
+Route = Callable[[Call], Awaitable[Response]]
+
+
+async def admit(api: Api, request: Request) -> Call:
+    """Let a request in, or say why not."""
+    refuse_foreign(api, request)
+    caller = await api.check_key(bearer(request))
+    if caller is None:
+        raise Unauthenticated("That API key is not known here, or was revoked.")
+    return Call(api, request, caller)
+
+
+def refuse_foreign(api: Api, request: Request) -> None:
+    """A page of another site may not speak for the user, nor reach us under another name."""
+    host = request.headers.get("host", "")
+    if api.loopback_only and urlsplit(f"//{host}").hostname not in _LOOPBACK:
+        raise Forbidden(f"This gateway is not known as {host!r}.")
+    origin = request.headers.get("origin")
+    if origin is not None and urlsplit(origin).netloc != host:
+        raise Forbidden(f"Requests from {origin!r} are not allowed.")

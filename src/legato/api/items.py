@@ -1,0 +1,240 @@
+"""Items: the wire's words for what is said, and ours.
+
+What a client sends is checked here, item by item, and becomes drafts; whatever does not fit is refused by the name of
+its place (`input[2].content[0].type`). What the log holds becomes items again for any client that asks.
+"""
+
+from typing import Annotated, Any, Literal, TypeVar
+
+import msgspec
+from msgspec import Meta, Struct
+
+from legato.domain.entries import (
+    AnyBody,
+    Compaction,
+    Draft,
+    Entry,
+    File,
+    Image,
+    Message,
+    Note,
+    Part,
+    Reasoning,
+    Text,
+    ToolCall,
+    ToolResult,
+    draft,
+)
+from legato.errors import BadInput
+
+T = TypeVar("T")
+
+Id = Annotated[str, Meta(min_length=1, max_length=255)]
+MAX_URL = 20_971_520
+
+
+class _Message(Struct):
+    role: Literal["user", "assistant", "system", "developer"]
+    content: str | list[dict[str, Any]]
+    id: Id | None = None
+    status: Literal["in_progress", "completed", "incomplete"] | None = None
+
+
+class _FunctionCall(Struct):
+    call_id: Id
+    name: Annotated[str, Meta(min_length=1, max_length=255)]
+    arguments: str
+    id: Id | None = None
+    status: Literal["in_progress", "completed", "incomplete"] | None = None
+
+
+class _FunctionCallOutput(Struct):
+    call_id: Id
+    output: str | list[dict[str, Any]]
+    id: Id | None = None
+    status: Literal["in_progress", "completed", "incomplete"] | None = None
+
+
+class _ReasoningText(Struct):
+    text: str
+
+
+class _Reasoning(Struct):
+    summary: list[_ReasoningText] = []
+    content: list[_ReasoningText] | None = None
+    encrypted_content: str | None = None
+    id: Id | None = None
+    status: Literal["in_progress", "completed", "incomplete"] | None = None
+
+
+class _TextPart(Struct):
+    text: str
+
+
+class _Refusal(Struct):
+    refusal: str
+
+
+class _ImagePart(Struct):
+    image_url: Annotated[str, Meta(max_length=MAX_URL)] | None = None
+    file_id: str | None = None
+    detail: Literal["low", "high", "auto", "original"] | None = None
+
+
+class _FilePart(Struct):
+    file_data: str | None = None
+    file_url: str | None = None
+    file_id: str | None = None
+    filename: str | None = None
+
+
+def parse_input(given: str | list[dict[str, Any]], param: str = "input") -> tuple[Draft, ...]:
+    """What a request brings, as drafts."""
+    if isinstance(given, str):
+        return (draft(Message("user", (Text(given),))),)
+    return tuple(parse_item(item, f"{param}[{place}]") for place, item in enumerate(given))
+
+
+def parse_item(item: dict[str, Any], param: str) -> Draft:
+    """One item. The ids that clients send are theirs; ours are made here."""
+    kind = item.get("type", "message" if "role" in item else None)
+    match kind:
+        case "message":
+            message = take(item, _Message, param)
+            return draft(
+                Message(
+                    message.role,
+                    _content(message.content, f"{param}.content"),
+                    incomplete=message.role == "assistant" and message.status == "incomplete",
+                )
+            )
+        case "function_call":
+            call = take(item, _FunctionCall, param)
+            return draft(ToolCall(call.call_id, call.name, call.arguments, client=True))
+        case "function_call_output":
+            output = take(item, _FunctionCallOutput, param)
+            return draft(ToolResult(output.call_id, _flat(output.output, f"{param}.output")))
+        case "reasoning":
+            thought = take(item, _Reasoning, param)
+            text = "".join(part.text for part in (thought.content or thought.summary))
+            return draft(Reasoning(text, thought.encrypted_content))
+        case None:
+            raise BadInput(f"Missing required parameter: '{param}.type'.", param=f"{param}.type")
+        case _:
+            raise BadInput(f"Items of type {kind!r} are not supported.", param=f"{param}.type")
+
+
+def take(value: Any, kind: type[T], param: str) -> T:
+    """A value of a known type, or a refusal that names the place."""
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        message, _, path = str(error).partition(" - at `$")
+        raise BadInput(message, param=param + path.rstrip("`")) from error
+
+
+def _content(content: str | list[dict[str, Any]], param: str) -> tuple[Part, ...]:
+    if isinstance(content, str):
+        return (Text(content),)
+    return tuple(_part(part, f"{param}[{place}]") for place, part in enumerate(content))
+
+
+def _part(part: dict[str, Any], param: str) -> Part:
+    match part.get("type"):
+        case "input_text" | "output_text" | "text" | "summary_text":
+            return Text(take(part, _TextPart, param).text)
+        case "refusal":
+            return Text(take(part, _Refusal, param).refusal)
+        case "input_image":
+            image = take(part, _ImagePart, param)
+            if image.image_url is None:
+                raise BadInput("An image needs an 'image_url'.", param=f"{param}.image_url")
+            return Image(url=image.image_url, detail=image.detail)
+        case "input_file":
+            file = take(part, _FilePart, param)
+            url = file.file_url or file.file_data
+            if url is None:
+                raise BadInput("A file needs 'file_data' or 'file_url'.", param=f"{param}.file_data")
+            return File(url=url, name=file.filename)
+        case kind:
+            raise BadInput(f"Content of type {kind!r} is not supported.", param=f"{param}.type")
+
+
+def _flat(output: str | list[dict[str, Any]], param: str) -> str:
+    """A tool's output as text."""
+    if isinstance(output, str):
+        return output
+    parts = _content(output, param)
+    return "\n".join(part.text if isinstance(part, Text) else "[an attachment]" for part in parts)
+
+
+# -- ours, in the wire's words
+
+
+def render(entry: Entry) -> dict[str, Any] | None:
+    """An entry as an item; what clients have no word for is left out."""
+    return item(entry.id, entry.body)
+
+
+def item(entry_id: str, body: AnyBody, status: str | None = None) -> dict[str, Any] | None:
+    """A body as an item, in the state it has in the log unless told otherwise."""
+    match body:
+        case Message():
+            return message(entry_id, body, status or ("incomplete" if body.incomplete else "completed"))
+        case Reasoning(text=text, encrypted=encrypted):
+            shown: dict[str, Any] = {"id": entry_id, "type": "reasoning", "summary": summary(text)}
+            if encrypted is not None:
+                shown["encrypted_content"] = encrypted
+            shown["status"] = status or ("incomplete" if body.incomplete else "completed")
+            return shown
+        case ToolCall(call_id=call_id, name=name, arguments=arguments):
+            return {
+                "id": entry_id,
+                "type": "function_call",
+                "call_id": call_id,
+                "name": name,
+                "arguments": arguments,
+                "status": status or "completed",
+            }
+        case ToolResult(call_id=call_id, output=output):
+            return {
+                "id": entry_id,
+                "type": "function_call_output",
+                "call_id": call_id,
+                "output": output,
+                "status": "completed",
+            }
+        case Compaction(summary=text):
+            return {"id": entry_id, "type": "compaction", "encrypted_content": text}
+        case Note():
+            return None
+        case _:
+            return None
+
+
+def message(entry_id: str, body: Message, status: str) -> dict[str, Any]:
+    return {
+        "id": entry_id,
+        "type": "message",
+        "role": body.role,
+        "status": status,
+        "content": [_shown(part, body.role) for part in body.parts],
+    }
+
+
+def summary(text: str) -> list[dict[str, str]]:
+    return [{"type": "summary_text", "text": text}] if text else []
+
+
+def output_text(text: str) -> dict[str, Any]:
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+
+
+def _shown(part: Part, role: str) -> dict[str, Any]:
+    match part:
+        case Text(text=text):
+            return output_text(text) if role == "assistant" else {"type": "input_text", "text": text}
+        case Image(url=url, detail=detail):
+            return {"type": "input_image", "image_url": url, "detail": detail or "auto", "file_id": None}
+        case File(url=url, name=name):
+            return {"type": "input_file", "file_url": url, "filename": name, "file_id": None}

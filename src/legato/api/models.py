@@ -1,0 +1,26 @@
+"""Models: who can answer. Agents and models share one list, because a request may name either."""
+
+from typing import Any
+
+from starlette.responses import Response
+
+from legato.api.door import Call
+from legato.api.wire import answer
+from legato.errors import UnknownModel
+
+
+async def list_models(call: Call) -> Response:
+    """`GET /v1/models`"""
+    return answer({"object": "list", "data": [_shown(name) for name in call.api.roster.names]})
+
+
+async def retrieve_model(call: Call) -> Response:
+    """`GET /v1/models/{id}`"""
+    name = call.path("id")
+    if name not in call.api.roster.names:
+        raise UnknownModel(f"The model '{name}' does not exist.", param="model")
+    return answer(_shown(name))
+
+
+def _shown(name: str) -> dict[str, Any]:
+    return {"id": name, "object": "model", "created": 1767225600, "owned_by": "legato"}

@@ -1,0 +1,292 @@
+"""Any server that speaks OpenAI's Chat Completions, streamed.
+
+Thin on purpose: this is the hot path of every token. Chunks are msgspec structs, the HTTP client is aiohttp, and the
+stream is read as lines, wherever the chunks of the network end. What a server adds that nobody asked for (comments,
+keep-alives, unknown fields) is passed over; what it says is wrong becomes an error that says so.
+"""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from typing import Any
+
+import aiohttp
+import msgspec
+from msgspec import Struct
+
+from legato.domain.entries import Item, Message, Reasoning, Text, Tool, ToolCall, ToolResult
+from legato.domain.ids import new_call_id
+from legato.domain.turns import Usage
+from legato.engine.protocols import (
+    CallChunk,
+    CallOpened,
+    Finished,
+    ModelEvent,
+    ModelRequest,
+    ReasoningChunk,
+    TextChunk,
+)
+from legato.errors import BadInput, ModelUnavailable
+
+CONNECT_WITHIN = 10.0
+SILENT_AT_MOST = 300.0
+MAX_LINE = 16 * 1024 * 1024
+_PASSED_ON = (
+    "temperature",
+    "top_p",
+    "presence_penalty",
+    "frequency_penalty",
+    "tool_choice",
+    "parallel_tool_calls",
+    "response_format",
+    "reasoning_effort",
+    "stop",
+    "seed",
+    "logit_bias",
+    "service_tier",
+)
+
+
+class _Function(Struct):
+    name: str | None = None
+    arguments: str | None = None
+
+
+class _Call(Struct):
+    index: int = 0
+    id: str | None = None
+    function: _Function | None = None
+
+
+class _Delta(Struct):
+    content: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    tool_calls: list[_Call] | None = None
+
+
+class _Choice(Struct):
+    delta: _Delta | None = None
+    finish_reason: str | None = None
+
+
+class _PromptDetails(Struct):
+    cached_tokens: int | None = None
+
+
+class _CompletionDetails(Struct):
+    reasoning_tokens: int | None = None
+
+
+class _Usage(Struct):
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    prompt_tokens_details: _PromptDetails | None = None
+    completion_tokens_details: _CompletionDetails | None = None
+
+
+class _Chunk(Struct):
+    choices: list[_Choice] | None = None
+    usage: _Usage | None = None
+    error: Any = None
+
+
+_chunk = msgspec.json.Decoder(_Chunk)
+
+
+class OpenAIChat:
+    """A model behind a Chat Completions server."""
+
+    def __init__(self, *, base_url: str, model: str, api_key: str = "") -> None:
+        self._url = base_url.rstrip("/") + "/chat/completions"
+        self._model = model
+        self._headers = {"Content-Type": "application/json", "Accept": "text/event-stream"}
+        if api_key:
+            self._headers["Authorization"] = f"Bearer {api_key}"
+        self._session: aiohttp.ClientSession | None = None
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+        """Ask, and tell what comes back as it comes."""
+        body = msgspec.json.encode(chat_request(self._model, request))
+        try:
+            async with self._client().post(self._url, data=body, headers=self._headers) as response:
+                if response.status != 200:
+                    raise _refused(response.status, await response.content.read(4096))
+                reader = _Reader()
+                async for data in _lines(response.content):
+                    for event in reader.take(data):
+                        yield event
+                yield reader.finished()
+        except (TimeoutError, aiohttp.ClientError) as error:
+            raise ModelUnavailable(f"The model's server failed: {error or type(error).__name__}.") from error
+
+    def _client(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_WITHIN, sock_read=SILENT_AT_MOST)
+            connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=60)
+            self._session = aiohttp.ClientSession(timeout=timeout, connector=connector, auto_decompress=True)
+        return self._session
+
+
+# -- what is sent
+
+
+def chat_request(model: str, request: ModelRequest) -> dict[str, Any]:
+    """The request in the server's words. The same request gives the same bytes."""
+    body: dict[str, Any] = {
+        "model": model,
+        "messages": chat_messages(request),
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+    if request.tools:
+        body["tools"] = [_tool(tool) for tool in request.tools]
+    for name in _PASSED_ON:
+        if (value := request.params.get(name)) is not None:
+            body[name] = value
+    if (limit := request.params.get("max_output_tokens")) is not None:
+        body["max_completion_tokens"] = limit
+    return body
+
+
+def chat_messages(request: ModelRequest) -> list[dict[str, Any]]:
+    """The items as chat messages: a step's text and calls are one message, its results follow."""
+    messages: list[dict[str, Any]] = []
+    if request.instructions:
+        messages.append({"role": "system", "content": request.instructions})
+    said: dict[str, Any] | None = None  # the assistant's message of the step under way
+    for item in request.items:
+        if isinstance(item, ToolCall):
+            if said is None:
+                said = {"role": "assistant", "content": None}
+                messages.append(said)
+            said.setdefault("tool_calls", []).append(_call(item))
+            continue
+        said = None
+        if isinstance(item, Message) and item.role == "assistant":
+            said = {"role": "assistant", "content": item.text}
+            messages.append(said)
+        elif not isinstance(item, Reasoning):
+            messages.append(_message(item))
+    return messages
+
+
+def _message(item: Item) -> dict[str, Any]:
+    if isinstance(item, ToolResult):
+        return {"role": "tool", "tool_call_id": item.call_id, "content": item.output}
+    assert isinstance(item, Message)
+    if all(isinstance(part, Text) for part in item.parts):
+        return {"role": item.role, "content": item.text}
+    return {"role": item.role, "content": [_part(part) for part in item.parts]}
+
+
+def _part(part: Any) -> dict[str, Any]:
+    if isinstance(part, Text):
+        return {"type": "text", "text": part.text}
+    if getattr(part, "url", None):
+        return {"type": "image_url", "image_url": {"url": part.url}}
+    return {"type": "text", "text": "[an attachment that this model cannot be shown]"}
+
+
+def _call(call: ToolCall) -> dict[str, Any]:
+    return {"id": call.call_id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+
+
+def _tool(tool: Tool) -> dict[str, Any]:
+    function = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+    return {"type": "function", "function": function}
+
+
+# -- what comes back
+
+
+async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
+    """The data of each server-sent event, wherever the network's chunks end."""
+    rest = b""
+    async for chunk in content.iter_any():
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            if line.startswith(b"data:"):
+                yield line[5:].strip()
+        if len(rest) > MAX_LINE:
+            raise ModelUnavailable("The model's server sent a line without an end.")
+    if rest.startswith(b"data:"):
+        yield rest[5:].strip()
+
+
+class _Reader:
+    """Turns chunks into model events."""
+
+    def __init__(self) -> None:
+        self._calls: dict[int, str] = {}
+        self._usage = Usage()
+        self._reason: str | None = None
+        self._done = False
+
+    def take(self, data: bytes) -> Iterator[ModelEvent]:
+        if not data:
+            return
+        if data == b"[DONE]":
+            self._done = True
+            return
+        try:
+            chunk = _chunk.decode(data)
+        except msgspec.DecodeError as error:
+            raise ModelUnavailable(f"The model's server sent something that is not a chunk: {error}.") from error
+        if chunk.error is not None:
+            raise ModelUnavailable(f"The model's server failed in mid answer: {_told(chunk.error)}")
+        if chunk.usage is not None:
+            self._usage = _counted(chunk.usage)
+        for choice in chunk.choices or ():
+            if choice.finish_reason is not None:
+                self._reason = choice.finish_reason
+            if choice.delta is not None:
+                yield from self._delta(choice.delta)
+
+    def _delta(self, delta: _Delta) -> Iterator[ModelEvent]:
+        if thought := delta.reasoning_content or delta.reasoning:
+            yield ReasoningChunk(thought)
+        if delta.content:
+            yield TextChunk(delta.content)
+        for call in delta.tool_calls or ():
+            function = call.function or _Function()
+            if call.index not in self._calls:
+                self._calls[call.index] = call.id or new_call_id()
+                yield CallOpened(self._calls[call.index], function.name or "")
+            if function.arguments:
+                yield CallChunk(self._calls[call.index], function.arguments)
+
+    def finished(self) -> Finished:
+        """The end; a stream that stops without one was cut off."""
+        if self._reason is None and not self._done:
+            raise ModelUnavailable("The model's server closed the stream in mid answer.")
+        return Finished(self._usage, truncated=self._reason == "length")
+
+
+def _counted(usage: _Usage) -> Usage:
+    cached = usage.prompt_tokens_details.cached_tokens if usage.prompt_tokens_details else 0
+    thought = usage.completion_tokens_details.reasoning_tokens if usage.completion_tokens_details else 0
+    return Usage(
+        input_tokens=usage.prompt_tokens or 0,
+        output_tokens=usage.completion_tokens or 0,
+        cached_tokens=cached or 0,
+        reasoning_tokens=thought or 0,
+    )
+
+
+def _refused(status: int, body: bytes) -> ModelUnavailable | BadInput:
+    try:
+        told = _told(msgspec.json.decode(body))
+    except msgspec.DecodeError:
+        told = body[:200].decode(errors="replace")
+    message = f"The model's server answered {status}: {told}"
+    return BadInput(message) if status in (400, 404, 413, 422) else ModelUnavailable(message)
+
+
+def _told(error: Any) -> str:
+    """The sentence in an error body of whatever shape."""
+    while isinstance(error, dict):
+        error = error.get("error") or error.get("message") or str(error)
+    return str(error)[:500]
