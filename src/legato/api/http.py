@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route as StarletteRoute
 
-from legato.api import models, responses
+from legato.api import chat, models, responses
 from legato.api.door import Api, Route, admit
 from legato.api.operations import operations
 from legato.api.wire import envelope, guarded
@@ -16,6 +16,7 @@ ROUTES: list[tuple[str, str, Route]] = [
     ("GET", "/v1/responses/{id}", responses.retrieve),
     ("POST", "/v1/responses/{id}/cancel", responses.cancel),
     ("GET", "/v1/responses/{id}/input_items", responses.input_items),
+    ("POST", "/v1/chat/completions", chat.create),
     ("GET", "/v1/models", models.list_models),
     ("GET", "/v1/models/{id:path}", models.retrieve_model),
 ]

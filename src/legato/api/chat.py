@@ -1,0 +1,379 @@
+"""Chat Completions: the older form, on the same turns.
+
+With a session header the history comes from the log, and only what follows the last assistant message of the body is
+new. Without one the body is the whole history; the turn is kept all the same.
+"""
+
+from collections.abc import AsyncGenerator, Iterator
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+from starlette.responses import Response
+
+from legato.api import items
+from legato.api.door import Call
+from legato.api.responses import DONE, Metadata, headers_of, submit
+from legato.api.sse import EventStream
+from legato.api.wire import answer
+from legato.domain.entries import (
+    AnyBody,
+    Draft,
+    Entry,
+    File,
+    Image,
+    Message,
+    Part,
+    Reasoning,
+    Text,
+    Tool,
+    ToolCall,
+    ToolResult,
+    draft,
+)
+from legato.domain.events import AnyEvent, Delta, Opened
+from legato.domain.turns import Fresh, Input, Options, Submission, Turn, Usage
+from legato.errors import BadInput, ModelUnavailable
+
+PASSED_ON = (
+    "temperature",
+    "top_p",
+    "presence_penalty",
+    "frequency_penalty",
+    "tool_choice",
+    "parallel_tool_calls",
+    "response_format",
+    "reasoning_effort",
+    "stop",
+    "seed",
+    "logit_bias",
+    "service_tier",
+)
+
+
+class _Function(Struct):
+    name: Annotated[str, Meta(min_length=1, max_length=255)]
+    arguments: str = "{}"
+
+
+class _ToolCall(Struct):
+    id: items.Id
+    function: _Function
+    type: Literal["function"] = "function"
+
+
+class _ChatMessage(Struct):
+    role: Literal["system", "developer", "user", "assistant", "tool", "function"]
+    content: str | list[dict[str, Any]] | None = None
+    tool_calls: list[_ToolCall] | None = None
+    tool_call_id: items.Id | None = None
+    name: str | None = None
+
+
+class _FunctionSpec(Struct):
+    name: Annotated[str, Meta(pattern=r"^[a-zA-Z0-9_.-]{1,128}$")]
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class _Tool(Struct, tag="function", tag_field="type"):
+    function: _FunctionSpec
+
+
+class _StreamOptions(Struct):
+    include_usage: bool | None = None
+    include_obfuscation: bool | None = None
+
+
+class CreateChat(Struct):
+    """The body of `POST /v1/chat/completions`."""
+
+    messages: Annotated[list[_ChatMessage], Meta(min_length=1)]
+    model: str | None = None
+    stream: bool | None = None
+    stream_options: _StreamOptions | None = None
+    tools: list[_Tool] | None = None
+    tool_choice: Literal["none", "auto", "required"] | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
+    n: Annotated[int, Meta(ge=1, le=128)] | None = None
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    presence_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
+    frequency_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
+    max_tokens: Annotated[int, Meta(ge=1)] | None = None
+    max_completion_tokens: Annotated[int, Meta(ge=1)] | None = None
+    response_format: dict[str, Any] | None = None
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
+    stop: str | list[str] | None = None
+    seed: int | None = None
+    logit_bias: dict[str, float] | None = None
+    service_tier: Literal["auto", "default", "flex", "scale", "priority"] | None = None
+    metadata: Metadata | None = None
+    user: str | None = None
+
+
+async def create(call: Call) -> Response:
+    """`POST /v1/chat/completions`"""
+    body = await call.body(CreateChat)
+    if body.n not in (None, 1):
+        raise BadInput("Only n = 1 is supported.", param="n")
+    submission = _submission(call, body)
+    turn = await submit(call, submission)
+    headers = headers_of(call, turn, submission)
+    if body.stream:
+        usage = body.stream_options is not None and bool(body.stream_options.include_usage)
+        return EventStream(_chunks(call, turn, usage), headers)
+    ended = await call.gateway.ended(turn)
+    if ended.failure is not None:
+        raise ModelUnavailable(f"{ended.failure.message} ({ended.failure.code})")
+    entries, _ = await call.gateway.told(ended)
+    return answer(_completion(ended, entries), headers=headers)
+
+
+# -- what is brought
+
+
+def _submission(call: Call, body: CreateChat) -> Submission:
+    session = call.session
+    instructions, drafts = _history(body.messages)
+    if session is not None:
+        drafts = _after_last_answer(drafts)
+    if not drafts:
+        raise BadInput("The last message must be from the user or a tool.", param="messages")
+    cast = call.api.roster.cast(body.model)
+    params = {name: value for name in PASSED_ON if (value := getattr(body, name)) is not None}
+    limit = body.max_completion_tokens or body.max_tokens
+    if limit is not None:
+        params["max_output_tokens"] = limit
+    options = Options(
+        agent=body.model,
+        instructions=instructions,
+        tools=tuple(
+            Tool(t.function.name, t.function.description or "", t.function.parameters or {}) for t in body.tools or ()
+        ),
+        params=params,
+        echo={"model": cast.agent.name} | ({"metadata": body.metadata} if body.metadata else {}),
+    )
+    return Submission(
+        principal=call.caller.principal,
+        target=session if session is not None else Fresh(),
+        input=Input(tuple(drafts), options),
+        busy=call.busy,
+        dedup_key=call.dedup_key,
+        request_hash=call.request_hash,
+    )
+
+
+def _history(messages: list[_ChatMessage]) -> tuple[str | None, list[Draft]]:
+    """The instructions at the head of the history, and what was said."""
+    head = 0
+    while head < len(messages) and messages[head].role in ("system", "developer"):
+        head += 1
+    bodies: list[AnyBody] = []
+    for place, message in enumerate(messages[head:], head):
+        bodies += _bodies(message, f"messages[{place}]")
+    instructions = "\n\n".join(_text(m, f"messages[{i}]") for i, m in enumerate(messages[:head]))
+    return (instructions if head else None), [draft(body) for body in bodies]
+
+
+def _bodies(message: _ChatMessage, param: str) -> Iterator[AnyBody]:
+    if message.role in ("tool", "function"):
+        if message.tool_call_id is None:
+            raise BadInput("A tool message needs a 'tool_call_id'.", param=f"{param}.tool_call_id")
+        yield ToolResult(message.tool_call_id, _text(message, param))
+        return
+    parts = _parts(message.content, f"{param}.content")
+    if parts or message.role != "assistant":
+        role = message.role
+        assert role not in ("tool", "function")
+        yield Message(role, parts, sender=message.name)  # type: ignore[arg-type]  # the two others are dealt with above
+    for call in message.tool_calls or ():
+        yield ToolCall(call.id, call.function.name, call.function.arguments, client=True)
+
+
+def _parts(content: str | list[dict[str, Any]] | None, param: str) -> tuple[Part, ...]:
+    if content is None:
+        return ()
+    if isinstance(content, str):
+        return (Text(content),) if content else ()
+    return tuple(_part(part, f"{param}[{place}]") for place, part in enumerate(content))
+
+
+class _ImageUrl(Struct):
+    url: str
+    detail: Literal["low", "high", "auto"] | None = None
+
+
+class _ImagePart(Struct):
+    image_url: _ImageUrl
+
+
+class _FileBody(Struct):
+    file_data: str | None = None
+    filename: str | None = None
+
+
+class _FilePart(Struct):
+    file: _FileBody
+
+
+def _part(part: dict[str, Any], param: str) -> Part:
+    match part.get("type"):
+        case "text":
+            return Text(items.take(part, _TextPart, param).text)
+        case "refusal":
+            return Text(items.take(part, _RefusalPart, param).refusal)
+        case "image_url":
+            image = items.take(part, _ImagePart, param).image_url
+            return Image(url=image.url, detail=image.detail)
+        case "file":
+            file = items.take(part, _FilePart, param).file
+            return File(url=file.file_data, name=file.filename)
+        case kind:
+            raise BadInput(f"Content of type {kind!r} is not supported.", param=f"{param}.type")
+
+
+class _TextPart(Struct):
+    text: str
+
+
+class _RefusalPart(Struct):
+    refusal: str
+
+
+def _text(message: _ChatMessage, param: str) -> str:
+    parts = _parts(message.content, f"{param}.content")
+    return "".join(part.text for part in parts if isinstance(part, Text))
+
+
+def _after_last_answer(drafts: list[Draft]) -> list[Draft]:
+    """What is new: everything after the last thing the assistant said or called."""
+    said = [
+        place
+        for place, d in enumerate(drafts)
+        if isinstance(d.body, ToolCall) or (isinstance(d.body, Message) and d.body.role == "assistant")
+    ]
+    return drafts[said[-1] + 1 :] if said else drafts
+
+
+# -- what is told
+
+
+def _completion(turn: Turn, entries: list[Entry]) -> dict[str, Any]:
+    brought = {d.id for d in turn.input.drafts}
+    said = [entry.body for entry in entries if entry.id not in brought]
+    messages = [body for body in said if isinstance(body, Message) and body.role == "assistant"]
+    calls = [body for body in said if isinstance(body, ToolCall) and body.client]
+    thoughts = "".join(body.text for body in said if isinstance(body, Reasoning))
+    message: dict[str, Any] = {
+        "role": "assistant",
+        "content": messages[-1].text if messages else None,
+        "refusal": None,
+        "annotations": [],
+    }
+    if calls:
+        message["tool_calls"] = [_call(call) for call in calls]
+    if thoughts:
+        message["reasoning_content"] = thoughts
+    finish = _finish_reason(turn, cut=bool(messages) and messages[-1].incomplete, called=bool(calls))
+    return {
+        **_head(turn, "chat.completion"),
+        "choices": [{"index": 0, "message": message, "finish_reason": finish, "logprobs": None}],
+        "usage": _usage(turn.usage or Usage()),
+        "legato": _legato(turn),
+    }
+
+
+async def _chunks(call: Call, turn: Turn, include_usage: bool) -> AsyncGenerator[bytes, None]:
+    """The answer as it comes. The last chunk repeats whose conversation it is."""
+    head = _head(turn, "chat.completion.chunk") | ({"usage": None} if include_usage else {})
+
+    def chunk(delta: dict[str, Any], finish: str | None = None, **more: Any) -> bytes:
+        choice = {"index": 0, "delta": delta, "finish_reason": finish, "logprobs": None}
+        return b"data: " + msgspec.json.encode({**head, "choices": [choice], **more}) + b"\n\n"
+
+    yield chunk({"role": "assistant", "content": ""})
+    told = _Told()
+    async for _, event in call.gateway.follow(call.caller.principal, turn.id):
+        delta = told.take(event)
+        if delta is not None:
+            yield chunk(delta)
+    ended = await call.gateway.turn(call.caller.principal, turn.id)
+    if ended.failure is not None:
+        message = f"{ended.failure.message} ({ended.failure.code})"
+        error = {"message": message, "type": "server_error", "param": None, "code": ended.failure.code}
+        yield b"data: " + msgspec.json.encode({"error": error}) + b"\n\n"
+    entries, _ = await call.gateway.told(ended)
+    said = [entry.body for entry in entries if isinstance(entry.body, Message) and entry.body.role == "assistant"]
+    finish = _finish_reason(ended, cut=bool(said) and said[-1].incomplete, called=bool(told.calls))
+    yield chunk({}, finish, legato=_legato(ended))
+    if include_usage:
+        usage = {**head, "choices": [], "usage": _usage(ended.usage or Usage()), "legato": _legato(ended)}
+        yield b"data: " + msgspec.json.encode(usage) + b"\n\n"
+    yield DONE
+
+
+class _Told:
+    """Which items a client of this API is told of: prose, and calls that it has to answer."""
+
+    def __init__(self) -> None:
+        self._kinds: dict[int, str] = {}
+        self.calls: dict[int, int] = {}
+
+    def take(self, event: AnyEvent) -> dict[str, Any] | None:
+        match event:
+            case Opened(index=index, kind="tool_call", client=True, call_id=call_id, name=name):
+                self.calls[index] = place = len(self.calls)
+                function = {"name": name, "arguments": ""}
+                return {"tool_calls": [{"index": place, "id": call_id, "type": "function", "function": function}]}
+            case Opened(index=index, kind=kind):
+                self._kinds[index] = kind
+            case Delta(index=index, text=text) if index in self.calls:
+                return {"tool_calls": [{"index": self.calls[index], "function": {"arguments": text}}]}
+            case Delta(index=index, text=text):
+                field = {"message": "content", "reasoning": "reasoning_content"}.get(self._kinds[index])
+                return {field: text} if field else None
+            case _:
+                pass
+        return None
+
+
+def _head(turn: Turn, kind: str) -> dict[str, Any]:
+    return {
+        "id": "chatcmpl-" + turn.id.removeprefix("resp_"),
+        "object": kind,
+        "created": int(turn.created_at),
+        "model": turn.input.options.echo.get("model", "default"),
+        "service_tier": "default",
+        "system_fingerprint": None,
+    }
+
+
+def _legato(turn: Turn) -> dict[str, str]:
+    return {"conversation": turn.conversation_id, "turn": turn.id}
+
+
+def _finish_reason(turn: Turn, *, cut: bool, called: bool) -> str:
+    if called:
+        return "tool_calls"
+    return "length" if cut and turn.status == "done" else "stop"
+
+
+def _call(call: ToolCall) -> dict[str, Any]:
+    return {"id": call.call_id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+
+
+def _usage(usage: Usage) -> dict[str, Any]:
+    return {
+        "prompt_tokens": usage.input_tokens,
+        "completion_tokens": usage.output_tokens,
+        "total_tokens": usage.input_tokens + usage.output_tokens,
+        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens, "audio_tokens": 0},
+        "completion_tokens_details": {
+            "reasoning_tokens": usage.reasoning_tokens,
+            "audio_tokens": 0,
+            "accepted_prediction_tokens": 0,
+            "rejected_prediction_tokens": 0,
+        },
+    }
