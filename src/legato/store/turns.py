@@ -123,9 +123,6 @@ async def _place_after(tx: Tx, principal: PrincipalId, turn_id: TurnId) -> _Plac
         if turn.first_seq is not None and turn.last_seq is not None:
             hides.insert(0, (turn.first_seq, turn.last_seq))
         tip = turn.parent_turn
-    previous = await get(tx, previous.id)  # as it is now that the row is locked
-    if not previous.ended:
-        raise UnfinishedTurn(f"Turn {turn_id} has not finished, and the conversation has gone on.")
     fork = await directory.create(
         tx,
         principal,
@@ -133,17 +130,20 @@ async def _place_after(tx: Tx, principal: PrincipalId, turn_id: TurnId) -> _Plac
         agent=conversation.agent,
         kind=conversation.kind,
         parent=conversation.id,
-        base=await end_of(tx, previous),
+        base=await end_of(tx, previous.id),
     )
     return _Place(fork, previous.id)
 
 
-async def end_of(tx: Tx, turn: Turn) -> int:
-    """The position right after which a turn's continuation begins."""
+async def end_of(tx: Tx, turn_id: TurnId) -> int:
+    """The position right after which a turn's continuation begins, known once it has ended."""
+    turn = await _host(tx, await get(tx, turn_id))
+    if not turn.ended:
+        raise UnfinishedTurn(f"Turn {turn.id} has not finished, and the conversation has gone on.")
     if turn.last_seq is not None:
         return turn.last_seq
     if turn.parent_turn is not None:  # it ended before it wrote anything
-        return await end_of(tx, await _host(tx, await get(tx, turn.parent_turn)))
+        return await end_of(tx, turn.parent_turn)
     [row] = await tx.run("get_conversation", id=turn.conversation_id)
     return Conversation(*row).base_seq
 

@@ -43,7 +43,7 @@ where id = (
     select q.id from turns q
     where q.conversation_id = :conversation and q.status in ('queued', 'running')
     order by (q.status = 'running') desc, (q.busy = 'interrupt') desc, q.n limit 1)
-and (status = 'queued' or id = :lost or not exists (
+and (status = 'queued' or (id = :lost and owner = :node) or not exists (
     select 1 from nodes where nodes.id = turns.owner and (nodes.lease_until > {now} or nodes.id = :node)))
 returning {turn};
 
