@@ -51,8 +51,14 @@ class Call:
 
     async def body(self, kind: type[T]) -> T:
         """The JSON body as a value."""
-        self.raw = await read_body(self.request, self.api.max_body)
+        await self.has_body()
         return decode_body(self.raw, kind)
+
+    async def has_body(self) -> bool:
+        """Whether anything was sent; some bodies may be left out."""
+        if not self.raw:
+            self.raw = await read_body(self.request, self.api.max_body)
+        return bool(self.raw.strip())
 
     def path(self, name: str) -> str:
         return str(self.request.path_params[name])

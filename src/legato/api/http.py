@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route as StarletteRoute
 
-from legato.api import chat, models, responses
+from legato.api import chat, conversations, models, responses
 from legato.api.door import Api, Route, admit
 from legato.api.operations import operations
 from legato.api.wire import envelope, guarded
@@ -16,6 +16,21 @@ ROUTES: list[tuple[str, str, Route]] = [
     ("GET", "/v1/responses/{id}", responses.retrieve),
     ("POST", "/v1/responses/{id}/cancel", responses.cancel),
     ("GET", "/v1/responses/{id}/input_items", responses.input_items),
+    ("POST", "/v1/conversations", conversations.create),
+    ("GET", "/v1/conversations", conversations.list_conversations),
+    ("GET", "/v1/conversations/{id}", conversations.retrieve),
+    ("POST", "/v1/conversations/{id}", conversations.update),
+    ("DELETE", "/v1/conversations/{id}", conversations.delete),
+    ("POST", "/v1/conversations/{id}/items", conversations.create_items),
+    ("GET", "/v1/conversations/{id}/items", conversations.list_items),
+    ("GET", "/v1/conversations/{id}/items/{item_id}", conversations.retrieve_item),
+    ("POST", "/v1/conversations/{id}/fork", conversations.fork),
+    ("POST", "/v1/conversations/{id}/rewind", conversations.rewind),
+    ("POST", "/v1/conversations/{id}/compact", conversations.compact),
+    ("POST", "/v1/conversations/{id}/expand", conversations.expand),
+    ("PUT", "/v1/conversations/{id}/aliases/{name}", conversations.put_alias),
+    ("DELETE", "/v1/conversations/{id}/aliases/{name}", conversations.delete_alias),
+    ("GET", "/v1/conversations/{id}/export", conversations.export),
     ("POST", "/v1/chat/completions", chat.create),
     ("GET", "/v1/models", models.list_models),
     ("GET", "/v1/models/{id:path}", models.retrieve_model),

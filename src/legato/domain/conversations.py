@@ -1,5 +1,7 @@
 """A conversation: one append-only log whose id never changes."""
 
+from typing import Any
+
 from msgspec import Struct
 
 from legato.domain.ids import ConversationId, PrincipalId, TurnId
@@ -13,6 +15,7 @@ class Conversation(Struct, frozen=True):
     title: str
     agent: str
     kind: str
+    settings: dict[str, Any]
     parent_id: ConversationId | None
     base_seq: int
     head_seq: int

@@ -5,6 +5,7 @@ verb takes the principal; what belongs to another is not there.
 """
 
 from collections.abc import AsyncIterator, Iterable
+from typing import Any
 
 from legato.domain.conversations import Conversation
 from legato.domain.entries import (
@@ -20,7 +21,7 @@ from legato.domain.entries import (
 )
 from legato.domain.events import AnyEvent
 from legato.domain.handles import ById, Handle, Name
-from legato.domain.ids import PrincipalId, TurnId
+from legato.domain.ids import ConversationId, PrincipalId, TurnId
 from legato.domain.turns import Admission, Input, Submission, Turn
 from legato.engine import metrics
 from legato.engine.live import Live
@@ -123,8 +124,36 @@ class Gateway:
         """The conversation that a handle means; never creates."""
         return await self._db.read(directory.find, principal, handle)
 
-    async def conversations(self, principal: PrincipalId, limit: int = 100) -> list[Conversation]:
-        return await self._db.read(directory.newest, principal, limit)
+    async def conversations(
+        self, principal: PrincipalId, limit: int = 100, after: ConversationId | None = None
+    ) -> list[Conversation]:
+        """Conversations that hold something, newest first."""
+        return await self._db.read(directory.newest, principal, limit, after)
+
+    async def create(self, principal: PrincipalId, settings: dict[str, Any]) -> Conversation:
+        """A new, empty conversation."""
+        if self._draining:
+            raise Draining()
+        return await self._db.write(directory.create, principal, settings=settings)
+
+    async def change_settings(self, principal: PrincipalId, handle: Handle, settings: dict[str, Any]) -> Conversation:
+        return await self._db.write(directory.change_settings, principal, handle, settings)
+
+    async def delete(self, principal: PrincipalId, handle: Handle) -> Conversation:
+        """Put a conversation away; its names are free at once. What runs in it is stopped."""
+        conversation = await self._db.write(directory.delete, principal, handle)
+        for turn_id in await self._db.write(turns.cancel_all, conversation.id):
+            self._worker.stop(turn_id)
+            self._db.tell(Hint("cancel", turn_id))
+        return conversation
+
+    async def names(self, conversation: Conversation) -> list[tuple[str, str]]:
+        """Every (scheme, value) by which a conversation that was read is known."""
+        return await self._db.read(directory.names, conversation.id)
+
+    async def unbind(self, principal: PrincipalId, name: Name) -> bool:
+        """Take a name away; the conversation stays."""
+        return await self._db.write(directory.unbind, principal, name)
 
     async def transcript(self, principal: PrincipalId, handle: Handle) -> list[Entry]:
         """What people see of a conversation."""

@@ -4,11 +4,17 @@ A name belongs to a principal and means one conversation, for ever, because the 
 Nothing here is cached and nothing is evicted. A foreign id is as unknown as one that never was.
 """
 
+from typing import Any
+
+from msgspec import json
+
 from legato.domain.conversations import Conversation
 from legato.domain.handles import Address, ById, Fingerprint, Handle, Name, Slug
 from legato.domain.ids import ConversationId, PrincipalId, new_conversation_id
 from legato.errors import AliasTaken, BadInput, UnknownHandle
-from legato.store.database import Tx, one
+from legato.store.database import Row, Tx, one
+
+_SETTINGS = Conversation.__struct_fields__.index("settings")
 
 
 async def find(tx: Tx, principal: PrincipalId, handle: Handle) -> Conversation:
@@ -26,7 +32,7 @@ async def lookup(tx: Tx, principal: PrincipalId, handle: Handle, *, lock: bool =
         row = await one(tx.run(f"{verb}_by_id", id=handle.id, principal=principal))
     else:
         row = await one(tx.run(f"{verb}_by_name", principal=principal, scheme=handle.scheme, value=handle.value))
-    return Conversation(*row) if row else None
+    return conversation_of(row) if row else None
 
 
 async def lock_or_create(
@@ -58,6 +64,7 @@ async def create(
     title: str = "",
     agent: str = "",
     kind: str = "chat",
+    settings: dict[str, Any] | None = None,
     parent: ConversationId | None = None,
     base: int = 0,
 ) -> Conversation:
@@ -69,10 +76,11 @@ async def create(
         title=title,
         agent=agent,
         kind=kind,
+        settings=json.encode(settings or {}).decode(),
         parent=parent,
         base=base,
     )
-    return Conversation(*row)
+    return conversation_of(row)
 
 
 async def bind(tx: Tx, principal: PrincipalId, name: Name, conversation_id: ConversationId, *, move: bool) -> None:
@@ -105,9 +113,39 @@ async def rename(tx: Tx, principal: PrincipalId, handle: Handle, title: str) -> 
     return await find(tx, principal, ById(conversation.id))
 
 
-async def newest(tx: Tx, principal: PrincipalId, limit: int) -> list[Conversation]:
-    """This principal's conversations that hold something, newest first."""
-    return [Conversation(*row) for row in await tx.run("list_conversations", principal=principal, limit=limit)]
+async def change_settings(tx: Tx, principal: PrincipalId, handle: Handle, settings: dict[str, Any]) -> Conversation:
+    """Replace what is kept beside the log."""
+    conversation = await lookup(tx, principal, handle, lock=True)
+    if conversation is None:
+        raise UnknownHandle(f"No conversation {_shown(handle)}.", param="conversation")
+    await tx.run("change_settings", id=conversation.id, settings=json.encode(settings).decode())
+    return await find(tx, principal, ById(conversation.id))
+
+
+async def delete(tx: Tx, principal: PrincipalId, handle: Handle) -> Conversation:
+    """Put a conversation away, and free its names at once."""
+    conversation = await lookup(tx, principal, handle, lock=True)
+    if conversation is None:
+        raise UnknownHandle(f"No conversation {_shown(handle)}.", param="conversation")
+    await tx.run("free_aliases", conversation=conversation.id)
+    await tx.run("delete_conversation", id=conversation.id)
+    return conversation
+
+
+def conversation_of(row: Row) -> Conversation:
+    values = list(row)
+    values[_SETTINGS] = json.decode(values[_SETTINGS])
+    return Conversation(*values)
+
+
+async def newest(tx: Tx, principal: PrincipalId, limit: int, after: ConversationId | None = None) -> list[Conversation]:
+    """This principal's conversations that hold something, newest first, from the one after `after` on."""
+    before, before_id = 1e18, ""
+    if after is not None:
+        last = await find(tx, principal, ById(after))
+        before, before_id = last.updated_at, last.id
+    rows = await tx.run("list_conversations", principal=principal, before=before, before_id=before_id, limit=limit)
+    return [conversation_of(row) for row in rows]
 
 
 async def add_principal(tx: Tx, principal: PrincipalId) -> None:

@@ -145,7 +145,7 @@ async def end_of(tx: Tx, turn_id: TurnId) -> int:
     if turn.parent_turn is not None:  # it ended before it wrote anything
         return await end_of(tx, turn.parent_turn)
     [row] = await tx.run("get_conversation", id=turn.conversation_id)
-    return Conversation(*row).base_seq
+    return directory.conversation_of(row).base_seq
 
 
 async def _same_submission(tx: Tx, submission: Submission) -> Turn | None:
@@ -309,6 +309,13 @@ async def cancel(tx: Tx, principal: PrincipalId, turn_id: TurnId) -> Turn:
     return _turn(row) if row is not None else await get(tx, host.id)
 
 
+async def cancel_all(tx: Tx, conversation_id: ConversationId) -> list[TurnId]:
+    """Stop whatever waits or runs in a conversation; returns what runs."""
+    await _locked(tx, conversation_id)
+    await tx.run("cancel_all_queued", conversation=conversation_id)
+    return [turn_id for (turn_id,) in await tx.run("request_interrupt", conversation=conversation_id)]
+
+
 async def _end(tx: Tx, turn: Turn, outcome: Outcome, last_seq: int) -> Turn:
     row = await one(
         tx.run(
@@ -381,7 +388,7 @@ async def prune_events(tx: Tx, age: float, limit: int = 100) -> int:
 
 async def _locked(tx: Tx, conversation_id: ConversationId) -> Conversation:
     [row] = await tx.run("lock_conversation", id=conversation_id)
-    return Conversation(*row)
+    return directory.conversation_of(row)
 
 
 async def _host(tx: Tx, turn: Turn) -> Turn:

@@ -21,8 +21,8 @@ delete from aliases where principal = :principal and scheme = :scheme and value 
 select scheme, value from aliases where conversation_id = :conversation order by created_at, scheme, value;
 
 -- name: add_conversation
-insert into conversations (id, principal, title, agent, kind, parent_id, base_seq, head_seq, created_at, updated_at)
-values (:id, :principal, :title, :agent, :kind, :parent, :base, :base, {now}, {now}) returning {conversation};
+insert into conversations (id, principal, title, agent, kind, settings, parent_id, base_seq, head_seq, created_at, updated_at)
+values (:id, :principal, :title, :agent, :kind, :settings, :parent, :base, :base, {now}, {now}) returning {conversation};
 
 -- name: find_by_id
 -- A living conversation, if it is this principal's.
@@ -59,4 +59,14 @@ update conversations set title = :title where id = :id and principal = :principa
 -- Living conversations that hold something, newest first.
 select {conversation} from conversations
 where principal = :principal and deleted_at is null and head_seq > 0
+and (updated_at < :before or (updated_at = :before and id < :before_id))
 order by updated_at desc, id desc limit :limit;
+
+-- name: change_settings
+update conversations set settings = :settings where id = :id;
+
+-- name: delete_conversation
+update conversations set deleted_at = {now} where id = :id and deleted_at is null;
+
+-- name: free_aliases
+delete from aliases where conversation_id = :conversation;

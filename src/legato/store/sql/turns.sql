@@ -64,6 +64,10 @@ where id = :id and status = 'running' returning id;
 update turns set status = 'cancelled', ended_at = {now}, cancel_at = {now}
 where id = :id and status = 'queued' returning {turn};
 
+-- name: cancel_all_queued
+update turns set status = 'cancelled', ended_at = {now}, cancel_at = {now}
+where conversation_id = :conversation and status in ('queued', 'running') and status = 'queued';
+
 -- name: request_cancel
 -- A running turn is stopped by the worker that holds it; the wish is durable.
 update turns set cancel_at = coalesce(cancel_at, {now}) where id = :id and status = 'running' returning {turn};

@@ -1,0 +1,233 @@
+"""The Conversations API, and what is ours on conversations: list, fork, rewind, compact, expand, names, export.
+
+Wherever a path takes a conversation's id, its slug does as well.
+"""
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Struct
+from starlette.responses import Response
+
+from legato.api import items
+from legato.api.door import Call
+from legato.api.responses import Metadata, listing, page
+from legato.api.wire import answer
+from legato.domain.conversations import Conversation
+from legato.domain.entries import Entry
+from legato.domain.handles import ById, Slug, parse_name
+from legato.domain.ids import ConversationId
+from legato.errors import BadInput, NotFound
+
+Items = Annotated[list[dict[str, Any]], Meta(max_length=20)]
+
+
+class CreateConversation(Struct):
+    metadata: Metadata | None = None
+    items: Items | None = None
+
+
+class UpdateConversation(Struct):
+    metadata: Metadata | None = None
+
+
+class CreateItems(Struct):
+    items: Items
+
+
+class Position(Struct):
+    """Where: a position of the log, or the id of an item or a response."""
+
+    to: int | str | None = None
+    at: int | str | None = None
+    of: int | str | None = None
+
+
+class CompactConversation(Struct):
+    summary: Annotated[str, Meta(min_length=1)]
+    upto: int | str
+
+
+class UnknownItem(NotFound):
+    """No item by that id."""
+
+    code = "item_not_found"
+
+
+# -- OpenAI's
+
+
+async def create(call: Call) -> Response:
+    """`POST /v1/conversations`"""
+    body = await call.body(CreateConversation) if await call.has_body() else CreateConversation()
+    drafts = items.parse_input(body.items or [], "items")
+    conversation = await call.gateway.create(call.caller.principal, {"metadata": body.metadata or {}})
+    if drafts:
+        await call.gateway.add(call.caller.principal, ById(conversation.id), [d.body for d in drafts])
+    return answer(shown(conversation))
+
+
+async def retrieve(call: Call) -> Response:
+    """`GET /v1/conversations/{id}`"""
+    return answer(shown(await find(call)))
+
+
+async def update(call: Call) -> Response:
+    """`POST /v1/conversations/{id}`"""
+    body = await call.body(UpdateConversation)
+    conversation = await find(call)
+    settings = {**conversation.settings, "metadata": body.metadata or {}}
+    return answer(shown(await call.gateway.change_settings(call.caller.principal, ById(conversation.id), settings)))
+
+
+async def delete(call: Call) -> Response:
+    """`DELETE /v1/conversations/{id}`"""
+    conversation = await find(call)
+    await call.gateway.delete(call.caller.principal, ById(conversation.id))
+    return answer({"id": conversation.id, "object": "conversation.deleted", "deleted": True})
+
+
+async def create_items(call: Call) -> Response:
+    """`POST /v1/conversations/{id}/items`"""
+    body = await call.body(CreateItems)
+    drafts = items.parse_input(body.items, "items")
+    conversation = await find(call)
+    turn = await call.gateway.add(call.caller.principal, ById(conversation.id), [d.body for d in drafts])
+    entries = await call.gateway.output(call.caller.principal, turn.id)
+    return answer(listing([item for e in entries if (item := items.render(e))], has_more=False))
+
+
+async def list_items(call: Call) -> Response:
+    """`GET /v1/conversations/{id}/items`"""
+    return answer(page(call, [item for _, item in await _readable(call)]))
+
+
+async def retrieve_item(call: Call) -> Response:
+    """`GET /v1/conversations/{id}/items/{item_id}`"""
+    wanted = call.path("item_id")
+    for entry, item in await _readable(call):
+        if entry.id == wanted:
+            return answer(item)
+    raise UnknownItem(f"Item with id '{wanted}' not found.", param="item_id")
+
+
+# -- ours
+
+
+async def list_conversations(call: Call) -> Response:
+    """`GET /v1/conversations`: newest first."""
+    limit = call.limit()
+    after = call.query("after")
+    found = await call.gateway.conversations(
+        call.caller.principal, limit + 1, ConversationId(after) if after is not None else None
+    )
+    data = [
+        shown(conversation) | {"name": await _name(call, conversation), "title": conversation.title}
+        for conversation in found[:limit]
+    ]
+    return answer(listing(data, has_more=len(found) > limit))
+
+
+async def fork(call: Call) -> Response:
+    """`POST /v1/conversations/{id}/fork`"""
+    body = await call.body(Position) if await call.has_body() else Position()
+    conversation = await find(call)
+    at = await _position(call, body.at, "at") if body.at is not None else None
+    return answer(shown(await call.gateway.fork(call.caller.principal, ById(conversation.id), at)))
+
+
+async def rewind(call: Call) -> Response:
+    """`POST /v1/conversations/{id}/rewind`"""
+    body = await call.body(Position)
+    conversation = await find(call)
+    to = await _position(call, body.to, "to")
+    await call.gateway.rewind(call.caller.principal, ById(conversation.id), to)
+    return answer(shown(conversation))
+
+
+async def compact(call: Call) -> Response:
+    """`POST /v1/conversations/{id}/compact`, with a summary that the client gives."""
+    body = await call.body(CompactConversation)
+    conversation = await find(call)
+    upto = await _position(call, body.upto, "upto")
+    await call.gateway.compact(call.caller.principal, ById(conversation.id), upto, body.summary)
+    return answer(shown(conversation))
+
+
+async def expand(call: Call) -> Response:
+    """`POST /v1/conversations/{id}/expand`"""
+    body = await call.body(Position)
+    conversation = await find(call)
+    of = await _position(call, body.of, "of")
+    await call.gateway.expand(call.caller.principal, ById(conversation.id), of)
+    return answer(shown(conversation))
+
+
+async def put_alias(call: Call) -> Response:
+    """`PUT /v1/conversations/{id}/aliases/{name}`"""
+    conversation = await find(call)
+    name = parse_name(call.path("name"), param="name")
+    if isinstance(name, ById) or not name.creatable:
+        raise BadInput("A name begins with a letter or digit; 'conv_…' is no name.", param="name")
+    await call.gateway.bind(call.caller.principal, name, ById(conversation.id))
+    return answer(shown(conversation) | {"name": name.value})
+
+
+async def delete_alias(call: Call) -> Response:
+    """`DELETE /v1/conversations/{id}/aliases/{name}`"""
+    conversation = await find(call)
+    name = call.path("name")
+    if ("slug", name) not in await call.gateway.names(conversation):
+        raise NotFound(f"Conversation {conversation.id} is not known as {name!r}.", param="name")
+    await call.gateway.unbind(call.caller.principal, Slug(name))
+    return answer(shown(conversation))
+
+
+async def export(call: Call) -> Response:
+    """`GET /v1/conversations/{id}/export`: one JSON line for the conversation, then one for each entry."""
+    conversation = await find(call)
+    entries = await call.gateway.transcript(call.caller.principal, ById(conversation.id))
+    lines = [msgspec.json.encode(line) for line in (conversation, *entries)]
+    return Response(b"\n".join(lines) + b"\n", media_type="application/jsonl")
+
+
+# -- what they share
+
+
+async def find(call: Call) -> Conversation:
+    """The conversation that the path names, by its id or its slug."""
+    return await call.gateway.find(call.caller.principal, parse_name(call.path("id"), param="conversation_id"))
+
+
+def shown(conversation: Conversation) -> dict[str, Any]:
+    return {
+        "id": conversation.id,
+        "object": "conversation",
+        "created_at": int(conversation.created_at),
+        "metadata": conversation.settings.get("metadata", {}),
+    }
+
+
+async def _name(call: Call, conversation: Conversation) -> str | None:
+    return next((value for scheme, value in await call.gateway.names(conversation) if scheme == "slug"), None)
+
+
+async def _readable(call: Call) -> list[tuple[Entry, dict[str, Any]]]:
+    """Everything that people see of the conversation, as items."""
+    conversation = await find(call)
+    entries = await call.gateway.transcript(call.caller.principal, ById(conversation.id))
+    return [(entry, item) for entry in entries if (item := items.render(entry)) is not None]
+
+
+async def _position(call: Call, given: int | str | None, param: str) -> int:
+    """A position: as a number, or the place of an item, or the end of a response."""
+    if given is None:
+        raise BadInput(f"Missing required parameter: '{param}'.", param=param)
+    if isinstance(given, int):
+        return given
+    conversation = await find(call)
+    entries = await call.gateway.transcript(call.caller.principal, ById(conversation.id))
+    places = [entry.seq for entry in entries if given in (entry.id, entry.turn_id)]
+    if not places:
+        raise BadInput(f"There is no item or response {given!r} in this conversation.", param=param)
+    return places[-1]
