@@ -2,12 +2,12 @@
 
 import os
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 
 from msgspec import Struct
 
-from legato.config import Config
+from legato.config import Config, ModelConfig
 from legato.domain.ids import PrincipalId
 from legato.engine.gateway import Gateway
 from legato.engine.live import KEEP, Live
@@ -16,6 +16,7 @@ from legato.engine.roster import Agent, Roster
 from legato.engine.worker import Worker, WorkerSettings
 from legato.errors import StoreUnavailable
 from legato.models.demo import Demo
+from legato.models.openai_chat import OpenAIChat
 from legato.store import keys
 from legato.store.database import Database
 from legato.store.postgres import Postgres
@@ -46,9 +47,11 @@ async def open_app(
 ) -> AsyncIterator[App]:
     """Build the rooms and run them. `models` and `toolsets` are added to the configured ones."""
     make_home(config.home)
-    roster = build_roster(config, models or {}, toolsets or {})
-    db = await open_database(config)
-    try:
+    async with AsyncExitStack() as stack:
+        configured = {name: build_model(name, model, stack) for name, model in config.models.items()}
+        roster = build_roster(config, {**configured, **(models or {})}, toolsets or {})
+        db = await open_database(config)
+        stack.push_async_callback(db.close)
         await admit_key(db, local_key(config.home / "key"))
         live = Live(db, keep=keep_events)
         settings = WorkerSettings(
@@ -56,10 +59,8 @@ async def open_app(
             lease=config.worker.lease,
             max_attempts=config.worker.max_attempts,
         )
-        async with Worker(db, live, roster, settings) as worker:
-            yield App(config, db, roster, worker, Gateway(db, live, worker))
-    finally:
-        await db.close()
+        worker = await stack.enter_async_context(Worker(db, live, roster, settings))
+        yield App(config, db, roster, worker, Gateway(db, live, worker))
 
 
 async def open_database(config: Config) -> Database:
@@ -71,13 +72,20 @@ async def open_database(config: Config) -> Database:
     raise StoreUnavailable("The database URL must begin with 'postgresql://'. Leave it out to use SQLite.")
 
 
+def build_model(name: str, config: ModelConfig, stack: AsyncExitStack) -> Model:
+    """A model as it is configured."""
+    if config.kind == "demo":
+        return Demo()
+    model = OpenAIChat(base_url=config.base_url, model=config.model or name, api_key=config.api_key)
+    stack.push_async_callback(model.close)
+    return model
+
+
 def build_roster(config: Config, models: dict[str, Model], toolsets: dict[str, Toolset]) -> Roster:
     """Who can answer: the configured agents and models, and the demo where nothing is configured."""
-    all_models: dict[str, Model] = {**{name: Demo() for name in config.models}, **models}
     all_toolsets: dict[str, Toolset] = {"clock": Clock(), **toolsets}
     agents = {name: Agent(name, a.model, a.instructions, a.toolsets, a.max_steps) for name, a in config.agents.items()}
-    if not all_models:
-        all_models = {"demo": Demo()}
+    all_models: dict[str, Model] = dict(models) or {"demo": Demo()}
     if config.default_agent not in agents:
         first = next(iter(all_models))
         agents[config.default_agent] = Agent(config.default_agent, first, toolsets=tuple(all_toolsets))

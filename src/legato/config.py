@@ -43,7 +43,10 @@ class LogConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ModelConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    kind: Literal["demo"]
+    kind: Literal["demo", "openai-chat"]
+    base_url: str = "https://api.openai.com/v1"
+    api_key: str = ""
+    model: str = ""
 
 
 class AgentConfig(Struct, frozen=True, forbid_unknown_fields=True):
