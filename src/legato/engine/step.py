@@ -1,12 +1,14 @@
 """A step: one model call, gathered into items as its chunks arrive.
 
 Each item gets its id and its place when it opens, so what a follower sees and what the log keeps are the same items.
+A call gets an id of ours: servers number theirs from 0 in every answer, and a log needs each to mean one call.
 """
 
 from collections.abc import Iterator
 
 from legato.domain.entries import AnyBody, Draft, Message, Reasoning, Text, ToolCall, draft
 from legato.domain.events import AnyEvent, Closed, Delta, ItemKind, Opened
+from legato.domain.ids import new_call_id
 from legato.domain.turns import Usage
 from legato.engine.protocols import CallChunk, CallOpened, Finished, ModelEvent, ReasoningChunk, TextChunk
 
@@ -18,6 +20,7 @@ class _Open:
         self.index, self.kind, self.call = index, kind, call
         self.pieces: list[str] = []
         self.id = draft(_SEED[kind]).id
+        self.call_id = new_call_id() if call is not None else ""
         self.incomplete = False
 
 
@@ -54,9 +57,11 @@ class Step:
                     yield Delta(self._prose.index, text)
             case CallOpened(call_id=call_id, name=name):
                 yield from self._close_prose()
+                if call_id in self._calls:  # the same number again: the call before it is complete
+                    yield Closed(self._calls.pop(call_id).index)
                 item = self._calls[call_id] = self._new("tool_call", event)
                 client = name in self.client_tools
-                yield Opened(item.index, item.id, "tool_call", call_id, name, client)
+                yield Opened(item.index, item.id, "tool_call", item.call_id, name, client)
             case CallChunk(call_id=call_id, text=text):
                 item = self._calls[call_id]
                 item.pieces.append(text)
@@ -97,4 +102,4 @@ class Step:
             return Reasoning(text, incomplete=item.incomplete)
         if item.incomplete or item.call is None:
             return None
-        return ToolCall(item.call.call_id, item.call.name, text, client=item.call.name in self.client_tools)
+        return ToolCall(item.call_id, item.call.name, text, client=item.call.name in self.client_tools)

@@ -86,7 +86,8 @@ async def create(
 async def bind(tx: Tx, principal: PrincipalId, name: Name, conversation_id: ConversationId, *, move: bool) -> None:
     """Give a conversation a name. With `move` a name that means another conversation is re-pointed (reset, resume);
     without it that is refused."""
-    await find(tx, principal, ById(conversation_id))
+    if await lookup(tx, principal, ById(conversation_id), lock=True) is None:
+        raise UnknownHandle(f"No conversation {conversation_id!r}.", param="conversation")
     present = await lookup(tx, principal, name)
     if present is not None and present.id == conversation_id:
         return

@@ -8,9 +8,9 @@ by LISTEN/NOTIFY, sent after the commit and gathered for a few milliseconds; the
 import asyncio
 import contextlib
 import random
+import re
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
 import asyncpg
 from msgspec import json
@@ -34,7 +34,14 @@ _LOST_RACE = (
     asyncpg.DeadlockDetectedError,
     asyncpg.SerializationError,
 )
-_UNREACHABLE = (OSError, asyncpg.InterfaceError, asyncpg.PostgresConnectionError, asyncpg.CannotConnectNowError)
+_UNREACHABLE = (
+    OSError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,  # the server went away between two messages
+    asyncpg.PostgresConnectionError,
+    asyncpg.CannotConnectNowError,
+)
+_ADVICE = "Check that the role may read and write the tables of its schema, and that the database is Legato's own."
 
 
 class PostgresTx:
@@ -79,10 +86,14 @@ class Postgres:
             pool = await asyncpg.create_pool(
                 url, min_size=1, max_size=connections, timeout=10, command_timeout=60, reset=_no_reset
             )
-        except (*_UNREACHABLE, asyncpg.PostgresError, TimeoutError, ValueError) as error:
+        except (*_UNREACHABLE, asyncpg.PostgresError, TimeoutError, ValueError, OverflowError) as error:
+            quotable = isinstance(
+                error, OSError | asyncpg.PostgresError | TimeoutError
+            )  # others may quote the password
+            why = str(error) if quotable and str(error) else type(error).__name__
             raise StoreUnavailable(
-                f"PostgreSQL at {_without_password(url)} cannot be reached: {error or type(error).__name__}. "
-                f"Check that the server runs, and LEGATO_DATABASE_URL (or --database-url)."
+                f"PostgreSQL at {_shown(url)} cannot be reached: {why}. Check that the server runs, and "
+                f"LEGATO_DATABASE_URL (or --database-url); special characters in a password are written %XX."
             ) from error
         self = cls(pool, url)
         try:
@@ -106,7 +117,7 @@ class Postgres:
             except (*_UNREACHABLE, TimeoutError) as error:
                 raise self._gone(error) from error
             except asyncpg.PostgresError as error:
-                raise StoreUnavailable(f"PostgreSQL refused: {error}") from error
+                raise StoreUnavailable(f"PostgreSQL refused: {error}. {_ADVICE}") from error
             await asyncio.sleep(random.uniform(0, 0.005 * attempt))
         raise AssertionError("unreachable")
 
@@ -120,7 +131,7 @@ class Postgres:
         except (*_UNREACHABLE, TimeoutError) as error:
             raise self._gone(error) from error
         except asyncpg.PostgresError as error:
-            raise StoreUnavailable(f"PostgreSQL refused: {error}") from error
+            raise StoreUnavailable(f"PostgreSQL refused: {error}. {_ADVICE}") from error
 
     def tell(self, hint: Hint) -> None:
         self._hints.add(hint)
@@ -182,7 +193,7 @@ class Postgres:
 
     def _gone(self, error: BaseException) -> StoreUnavailable:
         return StoreUnavailable(
-            f"PostgreSQL at {_without_password(self._url)} does not answer: {error or type(error).__name__}. "
+            f"PostgreSQL at {_shown(self._url)} does not answer: {error or type(error).__name__}. "
             f"Check that the server runs; what was acknowledged is safe."
         )
 
@@ -197,7 +208,7 @@ async def _no_reset(_connection: object) -> None:
     """Our transactions leave nothing behind on a connection, so there is nothing to reset (1.4 times the rate)."""
 
 
-def _without_password(url: str) -> str:
-    """A database URL that may be shown."""
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.hostname or ''}{':' + str(parts.port) if parts.port else ''}{parts.path}"
+def _shown(url: str) -> str:
+    """A database URL as it may be shown: where it leads, and nothing of who goes there."""
+    match = re.match(r"(?:postgres(?:ql)?://)(?:.*@)?([^@?#]*)", url, re.DOTALL)
+    return f"postgresql://{match[1]}" if match else "the given address"

@@ -206,6 +206,8 @@ class Sqlite:
             if not writable:
                 connection.execute("pragma query_only = on")
                 return connection
+            if connection.readonly("main"):
+                raise apsw.ReadOnlyError("it opens for reading only")
             [(application,)] = connection.execute("pragma application_id").fetchall()
             [(tables,)] = connection.execute("select count(*) from sqlite_schema").fetchall()
             if tables and application != APPLICATION_ID:

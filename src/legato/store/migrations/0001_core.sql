@@ -126,6 +126,7 @@ create table deliveries (
     updated_at          double precision not null,
     unique (turn_id, address)
 );
+create unique index deliveries_one_in_flight on deliveries (address) where status = 'sending';
 create index deliveries_open on deliveries (address, id) where status in ('pending', 'sending');
 
 create table blobs (

@@ -61,11 +61,12 @@ update turns set status = 'queued', owner = null, attempts = case when attempts 
 where id = :id and status = 'running' returning id;
 
 -- name: cancel_queued
-update turns set status = 'cancelled', ended_at = {now}, cancel_at = {now}
+-- One that was handed back has written something already, and ends where the log ends now.
+update turns set status = 'cancelled', ended_at = {now}, cancel_at = {now}, last_seq = {written}
 where id = :id and status = 'queued' returning {turn};
 
 -- name: cancel_all_queued
-update turns set status = 'cancelled', ended_at = {now}, cancel_at = {now}
+update turns set status = 'cancelled', ended_at = {now}, cancel_at = {now}, last_seq = {written}
 where conversation_id = :conversation and status in ('queued', 'running') and status = 'queued';
 
 -- name: request_cancel

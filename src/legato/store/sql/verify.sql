@@ -80,7 +80,7 @@ select min(id) from (
 ) mentioned;
 
 -- name: verify_conversation
-select id, principal, parent_id, base_seq, head_seq, tip_turn, last_n, fence, settings,
+select id, principal, parent_id, base_seq, head_seq, tip_turn, last_n, fence, settings, deleted_at,
 (select count(*) from principals p where p.id = conversations.principal)
 from conversations where id = :id;
 

@@ -96,6 +96,8 @@ async def _aliases(reading: Reading) -> None:
             continue
         if alias.principal != owner:
             reading.add(Rule.owner, where, f"belongs to {alias.principal}, its conversation to {owner}")
+        if reading.subject.deleted_at is not None:
+            reading.add(Rule.deleted, where, "still means this conversation, so nobody can use it")
         if alias.scheme == "address" and not is_address(alias.value):
             reading.add(Rule.address, where, "is not an address")
 

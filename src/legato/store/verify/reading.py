@@ -34,6 +34,7 @@ class Subject(Struct, frozen=True):
     last_n: int
     fence: int
     settings: str
+    deleted_at: float | None
     principals: int
 
 
