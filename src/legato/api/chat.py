@@ -1,7 +1,8 @@
 """Chat Completions: the older form, on the same turns.
 
 With a session header the history comes from the log, and only what follows the last assistant message of the body is
-new. Without one the body is the whole history; the turn is kept all the same.
+new. Without one the body is the whole history; the turn is kept all the same, and a client that sends a history again
+is recognised by its fingerprint.
 """
 
 from collections.abc import AsyncGenerator, Iterator
@@ -16,6 +17,7 @@ from legato.api.door import Call
 from legato.api.responses import DONE, Metadata, headers_of, submit
 from legato.api.sse import EventStream
 from legato.api.wire import answer
+from legato.domain import fingerprint
 from legato.domain.entries import (
     AnyBody,
     Draft,
@@ -32,7 +34,7 @@ from legato.domain.entries import (
     draft,
 )
 from legato.domain.events import AnyEvent, Delta, Opened
-from legato.domain.turns import Fresh, Input, Options, Submission, Turn, Usage
+from legato.domain.turns import After, Fresh, Input, Options, Submission, Target, Turn, Usage
 from legato.errors import BadInput, ModelUnavailable
 
 PASSED_ON = (
@@ -118,7 +120,7 @@ async def create(call: Call) -> Response:
     body = await call.body(CreateChat)
     if body.n not in (None, 1):
         raise BadInput("Only n = 1 is supported.", param="n")
-    submission = _submission(call, body)
+    submission = await _submission(call, body)
     turn = await submit(call, submission)
     headers = headers_of(call, turn, submission)
     if body.stream:
@@ -134,12 +136,10 @@ async def create(call: Call) -> Response:
 # -- what is brought
 
 
-def _submission(call: Call, body: CreateChat) -> Submission:
-    session = call.session
+async def _submission(call: Call, body: CreateChat) -> Submission:
     instructions, drafts = _history(body.messages)
-    if session is not None:
-        drafts = _after_last_answer(drafts)
-    if not drafts:
+    target, new, history = await _target(call, drafts)
+    if not new:
         raise BadInput("The last message must be from the user or a tool.", param="messages")
     cast = call.api.roster.cast(body.model)
     params = {name: value for name in PASSED_ON if (value := getattr(body, name)) is not None}
@@ -154,15 +154,32 @@ def _submission(call: Call, body: CreateChat) -> Submission:
         ),
         params=params,
         echo={"model": cast.agent.name} | ({"metadata": body.metadata} if body.metadata else {}),
+        history=history,
     )
     return Submission(
         principal=call.caller.principal,
-        target=session if session is not None else Fresh(),
-        input=Input(tuple(drafts), options),
+        target=target,
+        input=Input(tuple(new), options),
         busy=call.busy,
         dedup_key=call.dedup_key,
         request_hash=call.request_hash,
+        retry=call.is_retry,
     )
+
+
+async def _target(call: Call, drafts: list[Draft]) -> tuple[Target, list[Draft], str | None]:
+    """Where the turn goes, what it brings, and the fingerprint of everything that was sent. A client without a session
+    is in the conversation whose history it sends again, word for word; otherwise in a new one."""
+    place = _place_of_news(drafts)
+    session = call.session
+    if session is not None:
+        return session, drafts[place:], None
+    past = fingerprint.extend(fingerprint.START, [d.body for d in drafts[:place]])
+    history = fingerprint.extend(past, [d.body for d in drafts[place:]])
+    turn_id = await call.gateway.recall(call.caller.principal, past) if place else None
+    if turn_id is not None:
+        return After(turn_id), drafts[place:], history
+    return Fresh(), drafts if place < len(drafts) else [], history
 
 
 def _history(messages: list[_ChatMessage]) -> tuple[str | None, list[Draft]]:
@@ -247,14 +264,14 @@ def _text(message: _ChatMessage, param: str) -> str:
     return "".join(part.text for part in parts if isinstance(part, Text))
 
 
-def _after_last_answer(drafts: list[Draft]) -> list[Draft]:
-    """What is new: everything after the last thing the assistant said or called."""
+def _place_of_news(drafts: list[Draft]) -> int:
+    """Where what is new begins: after the last thing the assistant said or called."""
     said = [
         place
         for place, d in enumerate(drafts)
         if isinstance(d.body, ToolCall) or (isinstance(d.body, Message) and d.body.role == "assistant")
     ]
-    return drafts[said[-1] + 1 :] if said else drafts
+    return said[-1] + 1 if said else 0
 
 
 # -- what is told

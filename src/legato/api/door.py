@@ -119,6 +119,12 @@ class Call:
         return f"{self.request.method} {self.request.url.path} {key}"
 
     @property
+    def is_retry(self) -> bool:
+        """Whether a client library says that it sends this again by itself."""
+        count = self.request.headers.get("x-stainless-retry-count", "0")
+        return count.isascii() and count.isdigit() and int(count) > 0
+
+    @property
     def request_hash(self) -> str:
         """What makes two requests the same: their path, their body, and the conversation that a header names."""
         named = [(self._header(header) or "").encode() for header in SESSION_HEADERS]

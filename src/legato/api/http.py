@@ -14,6 +14,7 @@ from legato.api.wire import envelope, guarded
 ROUTES: list[tuple[str, str, Route]] = [
     ("POST", "/v1/responses", responses.create),
     ("GET", "/v1/responses/{id}", responses.retrieve),
+    ("DELETE", "/v1/responses/{id}", responses.delete),
     ("POST", "/v1/responses/{id}/cancel", responses.cancel),
     ("GET", "/v1/responses/{id}/input_items", responses.input_items),
     ("POST", "/v1/conversations", conversations.create),

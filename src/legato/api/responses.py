@@ -160,6 +160,13 @@ async def cancel(call: Call) -> Response:
     return answer(await shown(call.gateway, turn, turn_id), headers={"X-Legato-Conversation": turn.conversation_id})
 
 
+async def delete(call: Call) -> Response:
+    """`DELETE /v1/responses/{id}`"""
+    turn_id, _ = await find(call)
+    await call.gateway.delete_turn(call.caller.principal, turn_id)
+    return answer({"id": turn_id, "object": "response", "deleted": True})
+
+
 async def input_items(call: Call) -> Response:
     """`GET /v1/responses/{id}/input_items`"""
     _, turn = await find(call)
@@ -189,6 +196,7 @@ def submission_of(call: Call, body: CreateResponse) -> Submission:
         busy=call.busy,
         dedup_key=call.dedup_key,
         request_hash=call.request_hash,
+        retry=call.is_retry,
     )
 
 

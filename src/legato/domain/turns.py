@@ -55,13 +55,15 @@ class Failure(Struct, frozen=True):
 
 class Options(Struct, frozen=True, omit_defaults=True):
     """What a request asks for beyond its input. It holds for one turn. `params` go to the model, `echo` is what the
-    edge wants to say again when it is asked about the turn."""
+    edge wants to say again when it is asked about the turn, `history` is the fingerprint of everything a stateless
+    client sent."""
 
     agent: str | None = None
     instructions: str | None = None
     tools: tuple[Tool, ...] = ()
     params: dict[str, Any] = {}
     echo: dict[str, Any] = {}
+    history: str | None = None
 
 
 class Input(Struct, frozen=True, omit_defaults=True):
@@ -120,7 +122,8 @@ Target = ById | Slug | External | Address | Fingerprint | After | Fresh
 
 class Submission(Struct, frozen=True, kw_only=True):
     """A turn that wants to be admitted. The same `dedup_key` is admitted once; with another `request_hash` it is
-    refused. `turn_id` is the id it gets if it is admitted now; one that was admitted before has kept its own."""
+    refused. A `retry` without a key is the same as an equal request a moment ago. `turn_id` is the id it gets if it is
+    admitted now; one that was admitted before has kept its own."""
 
     principal: PrincipalId
     target: Target
@@ -129,6 +132,7 @@ class Submission(Struct, frozen=True, kw_only=True):
     busy: Busy = "queue"
     dedup_key: str | None = None
     request_hash: str | None = None
+    retry: bool = False
     conversation_kind: str = "chat"
     turn_id: TurnId = field(default_factory=new_turn_id)
 
@@ -159,3 +163,4 @@ class Outcome(Struct, frozen=True, kw_only=True):
     answer: str = ""
     usage: Usage | None = None
     failure: Failure | None = None
+    fingerprint: str | None = None

@@ -94,6 +94,14 @@ class Gateway:
                 yield place, event
             n = 0  # where an input joined another turn, its followers see that turn from its start
 
+    async def recall(self, principal: PrincipalId, fingerprint: str) -> TurnId | None:
+        """The turn after which a history stands exactly as a client sent it."""
+        return await self._db.read(turns.recall, principal, fingerprint)
+
+    async def delete_turn(self, principal: PrincipalId, turn_id: TurnId) -> None:
+        """Let nobody ask for a turn any more; what it wrote stays part of the conversation."""
+        await self._db.write(turns.delete, principal, turn_id)
+
     async def cancel(self, principal: PrincipalId, turn_id: TurnId) -> Turn:
         """Stop a turn, and wait until it has stopped. What was written stays."""
         turn = await self._db.write(turns.cancel, principal, turn_id)

@@ -13,6 +13,7 @@ from contextlib import aclosing
 
 import structlog
 
+from legato.domain import fingerprint
 from legato.domain.entries import AnyBody, Draft, Entry, Message, Setup, ToolCall, ToolResult, draft
 from legato.domain.events import Answered, AnyEvent, Joined
 from legato.domain.turns import Failure, Lease, Outcome, Turn, Usage
@@ -115,14 +116,13 @@ class TurnRun:
             calls = [d.body for d in drafts if isinstance(d.body, ToolCall)]
             here = [call for call in calls if not call.client]
             if not here:
-                answer = next((d.body.text for d in reversed(drafts) if isinstance(d.body, Message)), "")
-                return await self._end(Outcome(status="done", answer=answer, usage=self._usage), drafts, closing)
+                return await self._end(self._done([d.body for d in drafts]), drafts, closing)
             await self._append(drafts, closing)
             self._step = Step(self._step.next_index, self._step.client_tools)
             bodies += [d.body for d in drafts]
             bodies += await self._call_tools(here, cast, again=False)
             if len(here) < len(calls):  # the rest is the client's to answer
-                return await self._end(Outcome(status="done", usage=self._usage))
+                return await self._end(self._done([d.body for d in drafts]))
             bodies += await self._steered()
         return await self._fail("max_steps", f"The agent took {cast.agent.max_steps} steps without an answer.")
 
@@ -178,6 +178,19 @@ class TurnRun:
     async def _append(self, drafts: Iterable[Draft], events: Iterable[AnyEvent]) -> None:
         unwritten, self._unwritten = self._unwritten, []
         await self._journal.append([*unwritten, *drafts], events)
+
+    def _done(self, said: list[AnyBody]) -> Outcome:
+        """The end of a turn whose last step said this. A client that keeps its own history will send the last message
+        and its calls again."""
+        messages = [body for body in said if isinstance(body, Message)]
+        calls = [body for body in said if isinstance(body, ToolCall) and body.client]
+        history = self.turn.input.options.history
+        return Outcome(
+            status="done",
+            answer=messages[-1].text if messages else "",
+            usage=self._usage,
+            fingerprint=fingerprint.extend(history, [*messages[-1:], *calls]) if history is not None else None,
+        )
 
     async def _fail(self, code: str, message: str) -> Ending:
         return await self._end(Outcome(status="failed", usage=self._usage, failure=Failure(code, message)))

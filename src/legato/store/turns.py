@@ -31,6 +31,8 @@ from legato.errors import BadInput, ConversationBusy, DedupMismatch, LeaseLost, 
 from legato.store import directory, log, outbox
 from legato.store.database import Row, Tx, one
 
+RETRY_WITHIN = 60.0  # seconds after its end in which a retry without a key still means the same turn
+
 _input = json.Decoder(Input)
 _usage = json.Decoder(Usage)
 _failure = json.Decoder(Failure)
@@ -150,7 +152,7 @@ async def end_of(tx: Tx, turn_id: TurnId) -> int:
 
 async def _same_submission(tx: Tx, submission: Submission) -> Turn | None:
     if submission.dedup_key is None:
-        return None
+        return await _retried(tx, submission)
     row = await one(tx.run("find_turn_by_dedup", principal=submission.principal, dedup_key=submission.dedup_key))
     if row is None:
         return None
@@ -158,6 +160,21 @@ async def _same_submission(tx: Tx, submission: Submission) -> Turn | None:
     if turn.request_hash != submission.request_hash:
         raise DedupMismatch()
     return turn
+
+
+async def _retried(tx: Tx, submission: Submission) -> Turn | None:
+    """What a client's own retry, which carries no key, means: the same request while it is alive, or just ended."""
+    if not submission.retry or submission.request_hash is None:
+        return None
+    row = await one(
+        tx.run(
+            "find_turn_by_request",
+            principal=submission.principal,
+            request_hash=submission.request_hash,
+            age=RETRY_WITHIN,
+        )
+    )
+    return _turn(row) if row else None
 
 
 def _with_hides(given: Input, hides: tuple[tuple[int, int], ...]) -> Input:
@@ -325,6 +342,7 @@ async def _end(tx: Tx, turn: Turn, outcome: Outcome, last_seq: int) -> Turn:
             last_seq=last_seq,
             usage=json.encode(outcome.usage).decode() if outcome.usage else None,
             failure=json.encode(outcome.failure).decode() if outcome.failure else None,
+            fingerprint=outcome.fingerprint,
         )
     )
     if row is None:
@@ -358,6 +376,18 @@ async def with_output(tx: Tx, turn: Turn) -> tuple[list[Entry], str | None]:
 async def outcome_of(tx: Tx, principal: PrincipalId, turn_id: TurnId) -> Turn:
     """The turn whose outcome this id stands for: itself, or the one it joined."""
     return await _host(tx, await find(tx, principal, turn_id))
+
+
+async def recall(tx: Tx, principal: PrincipalId, fingerprint: str) -> TurnId | None:
+    """The turn after which a history stands exactly as it was sent."""
+    row = await one(tx.run("find_turn_by_fingerprint", principal=principal, fingerprint=fingerprint))
+    return row[0] if row else None
+
+
+async def delete(tx: Tx, principal: PrincipalId, turn_id: TurnId) -> None:
+    """Let nobody ask for a turn any more."""
+    turn = await find(tx, principal, turn_id)
+    await tx.run("delete_turn", id=turn.id)
 
 
 async def of_conversation(tx: Tx, conversation_id: ConversationId, after: int, limit: int) -> list[Turn]:

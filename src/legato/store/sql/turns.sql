@@ -1,6 +1,6 @@
 -- name: find_turn
--- A turn, if it is this principal's and its conversation lives.
-select {turn} from turns where id = :id and principal = :principal
+-- A turn, if it is this principal's and neither it nor its conversation was deleted.
+select {turn} from turns where id = :id and principal = :principal and deleted_at is null
 and exists (select 1 from conversations c where c.id = turns.conversation_id and c.deleted_at is null);
 
 -- name: get_turn
@@ -9,6 +9,21 @@ select {turn} from turns where id = :id;
 
 -- name: find_turn_by_dedup
 select {turn} from turns where principal = :principal and dedup_key = :dedup_key;
+
+-- name: find_turn_by_fingerprint
+-- The newest turn after which a history stands exactly as it was sent.
+select turns.id from turns join conversations c on c.id = turns.conversation_id
+where turns.principal = :principal and turns.fingerprint = :fingerprint and turns.deleted_at is null
+and c.deleted_at is null order by turns.ended_at desc limit 1;
+
+-- name: find_turn_by_request
+-- The same request, still under way or ended a moment ago: what a client's own retry means.
+select {turn} from turns where principal = :principal and request_hash = :request_hash and deleted_at is null
+and (ended_at is null or ended_at > {now} - :age) order by created_at desc limit 1;
+
+-- name: delete_turn
+-- Nobody can ask for it any more; what it wrote stays part of the conversation.
+update turns set deleted_at = {now} where id = :id and deleted_at is null returning id;
 
 -- name: draw_turn
 -- The next place in the conversation's order; a talk turn becomes the tip.
@@ -52,7 +67,8 @@ returning {turn};
 update turns set attempts = 0 where id = :id and attempts > 0;
 
 -- name: end_turn
-update turns set status = :status, owner = null, last_seq = :last_seq, usage = :usage, failure = :failure, ended_at = {now}
+update turns set status = :status, owner = null, last_seq = :last_seq, usage = :usage, failure = :failure,
+    fingerprint = :fingerprint, ended_at = {now}
 where id = :id and status = 'running' returning {turn};
 
 -- name: release_turn
