@@ -14,6 +14,7 @@ from msgspec import Struct, json
 from legato.domain.conversations import Conversation
 from legato.domain.entries import Draft, Entry, Hide, draft
 from legato.domain.events import AnyEvent
+from legato.domain.handles import ById
 from legato.domain.ids import ConversationId, NodeId, PrincipalId, TurnId
 from legato.domain.turns import (
     Admission,
@@ -111,20 +112,20 @@ async def _place(tx: Tx, submission: Submission) -> _Place:
 
 
 async def _place_after(tx: Tx, principal: PrincipalId, turn_id: TurnId) -> _Place:
-    """Continue or fork, decided under the row lock."""
-    previous = await _host(tx, await find(tx, principal, turn_id))
-    conversation = await _locked(tx, previous.conversation_id)
-    hides: list[tuple[int, int]] = []
-    tip = conversation.tip_turn
-    while tip is not None:
-        turn = await _host(tx, await get(tx, tip))
-        if turn.id == previous.id:
-            return _Place(conversation, previous.id, tuple(hides))
-        if turn.status not in ("failed", "cancelled") or turn.conversation_id != conversation.id:
-            break
-        if turn.first_seq is not None and turn.last_seq is not None:
-            hides.insert(0, (turn.first_seq, turn.last_seq))
-        tip = turn.parent_turn
+    """Continue or fork, decided under the row lock. A conversation continues after a turn when nothing but failed (or
+    cancelled) tries came after it in the log, and nothing waits to come after it."""
+    named = await find(tx, principal, turn_id)
+    conversation = await directory.lookup(tx, principal, ById(named.conversation_id), lock=True)
+    if conversation is None:
+        raise UnknownTurn(f"No turn {turn_id!r}.")
+    previous = await _host(tx, await get(tx, named.id))
+    waiting = await tx.run("turns_to_come", conversation=conversation.id, turn=previous.id, n=_queued_at(previous))
+    if not previous.ended and not waiting:
+        return _Place(conversation, previous.id)
+    base = await end_of(tx, previous.id)
+    later = {"conversation": conversation.id, "turn": previous.id, "after": base}
+    if not waiting and not await tx.run("later_success", **later):
+        return _Place(conversation, previous.id, tuple((a, b) for a, b in await tx.run("later_tries", **later)))
     fork = await directory.create(
         tx,
         principal,
@@ -132,9 +133,14 @@ async def _place_after(tx: Tx, principal: PrincipalId, turn_id: TurnId) -> _Plac
         agent=conversation.agent,
         kind=conversation.kind,
         parent=conversation.id,
-        base=await end_of(tx, previous.id),
+        base=base,
     )
     return _Place(fork, previous.id)
+
+
+def _queued_at(turn: Turn) -> int:
+    """What waits behind a turn: behind one that waits itself, what was admitted later; behind any other, everything."""
+    return turn.n if turn.status == "queued" else 0
 
 
 async def end_of(tx: Tx, turn_id: TurnId) -> int:
@@ -275,6 +281,7 @@ async def steering(tx: Tx, conversation_id: ConversationId) -> bool:
 async def absorb(tx: Tx, lease: Lease) -> list[Turn]:
     """Let inputs sent with `steer` join this turn: they keep their ids and share its outcome."""
     conversation_id = lease.turn.conversation_id
+    await log.append(tx, conversation_id, lease.fence, lease.turn.id, ())  # the lock, before anything is read
     waiting = [_turn(row) for row in await tx.run("steering_turns", conversation=conversation_id)]
     for turn in waiting:
         first, last = await log.append(tx, conversation_id, lease.fence, turn.id, turn.input.drafts)

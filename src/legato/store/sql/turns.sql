@@ -35,6 +35,24 @@ insert into turns (id, conversation_id, n, parent_turn, principal, dedup_key, re
 values (:id, :conversation, :n, :parent_turn, :principal, :dedup_key, :request_hash, :kind, 'queued', :busy, :input, {now})
 returning created_at;
 
+-- name: turns_to_come
+-- Whether something waits or runs that comes after a turn.
+select id from turns where conversation_id = :conversation and status in ('queued', 'running')
+and kind = 'talk' and id <> :turn and n > :n limit 1;
+
+-- name: later_success
+-- Whether something that did not fail came after a turn in the log. An input that joined another counts as that one.
+select t.id from entries e join turns u on u.id = e.turn_id join turns t on t.id = coalesce(u.joined_turn, u.id)
+where e.conversation_id = :conversation and e.seq > :after and t.kind = 'talk' and t.id <> :turn
+and t.status not in ('failed', 'cancelled') order by e.seq limit 1;
+
+-- name: later_tries
+-- What failed after a turn: the spans that a retry hides.
+select distinct t.first_seq, t.last_seq from entries e join turns u on u.id = e.turn_id
+join turns t on t.id = coalesce(u.joined_turn, u.id)
+where e.conversation_id = :conversation and e.seq > :after and t.kind = 'talk' and t.id <> :turn
+and t.status in ('failed', 'cancelled') order by t.first_seq;
+
 -- name: open_turns
 -- How many turns of a conversation wait or run.
 select count(*) from turns where conversation_id = :conversation and status in ('queued', 'running');
@@ -97,7 +115,7 @@ where conversation_id = :conversation and status = 'running' and kind = 'talk' r
 -- Inputs that want to join the running turn, in order.
 select {turn} from turns
 where conversation_id = :conversation and status in ('queued', 'running') and status = 'queued'
-and busy = 'steer' and kind = 'talk' order by n;
+and busy = 'steer' and kind = 'talk' and first_seq is null order by n;
 
 -- name: join_turn
 update turns set status = 'joined', joined_turn = :host, first_seq = :first_seq, last_seq = :last_seq, ended_at = {now}
