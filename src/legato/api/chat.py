@@ -8,7 +8,6 @@ is recognised by its fingerprint.
 from collections.abc import AsyncGenerator, Iterator
 from typing import Annotated, Any, Literal
 
-import msgspec
 from msgspec import Meta, Struct
 from starlette.responses import Response
 
@@ -16,7 +15,7 @@ from legato.api import items
 from legato.api.door import Call
 from legato.api.responses import DONE, Metadata, headers_of, submit
 from legato.api.sse import EventStream
-from legato.api.wire import answer
+from legato.api.wire import answer, data_line
 from legato.domain import fingerprint
 from legato.domain.entries import (
     AnyBody,
@@ -308,7 +307,7 @@ async def _chunks(call: Call, turn: Turn, include_usage: bool) -> AsyncGenerator
 
     def chunk(delta: dict[str, Any], finish: str | None = None, **more: Any) -> bytes:
         choice = {"index": 0, "delta": delta, "finish_reason": finish, "logprobs": None}
-        return b"data: " + msgspec.json.encode({**head, "choices": [choice], **more}) + b"\n\n"
+        return data_line({**head, "choices": [choice], **more})
 
     yield chunk({"role": "assistant", "content": ""})
     told = _Told()
@@ -320,14 +319,13 @@ async def _chunks(call: Call, turn: Turn, include_usage: bool) -> AsyncGenerator
     if ended.failure is not None:
         message = f"{ended.failure.message} ({ended.failure.code})"
         error = {"message": message, "type": "server_error", "param": None, "code": ended.failure.code}
-        yield b"data: " + msgspec.json.encode({"error": error}) + b"\n\n"
+        yield data_line({"error": error})
     entries, _ = await call.gateway.told(ended)
     said = [entry.body for entry in entries if isinstance(entry.body, Message) and entry.body.role == "assistant"]
     finish = _finish_reason(ended, cut=bool(said) and said[-1].incomplete, called=bool(told.calls))
     yield chunk({}, finish, legato=_legato(ended))
     if include_usage:
-        usage = {**head, "choices": [], "usage": _usage(ended.usage or Usage()), "legato": _legato(ended)}
-        yield b"data: " + msgspec.json.encode(usage) + b"\n\n"
+        yield data_line({**head, "choices": [], "usage": _usage(ended.usage or Usage()), "legato": _legato(ended)})
     yield DONE
 
 

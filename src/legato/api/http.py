@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route as StarletteRoute
 
-from legato.api import chat, conversations, models, responses
+from legato.api import chat, conversations, models, responses, runs, sessions
 from legato.api.door import Api, Route, admit
 from legato.api.operations import operations
 from legato.api.wire import envelope, guarded
@@ -33,6 +33,20 @@ ROUTES: list[tuple[str, str, Route]] = [
     ("DELETE", "/v1/conversations/{id}/aliases/{name}", conversations.delete_alias),
     ("GET", "/v1/conversations/{id}/export", conversations.export),
     ("POST", "/v1/chat/completions", chat.create),
+    ("POST", "/v1/runs", runs.create),
+    ("GET", "/v1/runs/{id}", runs.retrieve),
+    ("GET", "/v1/runs/{id}/events", runs.events),
+    ("POST", "/v1/runs/{id}/stop", runs.stop),
+    ("POST", "/v1/runs/{id}/approval", runs.approval),
+    ("GET", "/api/sessions", sessions.list_sessions),
+    ("POST", "/api/sessions", sessions.create),
+    ("GET", "/api/sessions/{id}", sessions.retrieve),
+    ("PATCH", "/api/sessions/{id}", sessions.patch),
+    ("DELETE", "/api/sessions/{id}", sessions.delete),
+    ("GET", "/api/sessions/{id}/messages", sessions.messages),
+    ("POST", "/api/sessions/{id}/fork", sessions.fork),
+    ("POST", "/api/sessions/{id}/chat", sessions.chat),
+    ("POST", "/api/sessions/{id}/chat/stream", sessions.chat_stream),
     ("GET", "/v1/models", models.list_models),
     ("GET", "/v1/models/{id:path}", models.retrieve_model),
 ]

@@ -16,7 +16,7 @@ from legato.api.door import Call
 from legato.api.response import response_object
 from legato.api.sse import EventStream
 from legato.api.stream import ResponseStream, WireEvent
-from legato.api.wire import answer
+from legato.api.wire import answer, named_event
 from legato.domain.entries import Entry, Tool
 from legato.domain.handles import parse_name
 from legato.domain.ids import PrincipalId, TurnId
@@ -261,8 +261,7 @@ async def _chunks(
 
 
 def encode(event: WireEvent) -> bytes:
-    kind: str = event["type"]
-    return b"event: " + kind.encode() + b"\ndata: " + msgspec.json.encode(event) + b"\n\n"
+    return named_event(event["type"], event)
 
 
 def page(call: Call, rendered: list[dict[str, Any]]) -> dict[str, Any]:

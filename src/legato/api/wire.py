@@ -115,6 +115,16 @@ def decode_body(data: bytes, kind: type[T]) -> T:
         raise BadInput(f"The body is not valid JSON: {error}") from error
 
 
+def data_line(body: Any) -> bytes:
+    """A server-sent event without a name."""
+    return b"data: " + msgspec.json.encode(body) + b"\n\n"
+
+
+def named_event(name: str, body: Any) -> bytes:
+    """A server-sent event with a name."""
+    return b"event: " + name.encode() + b"\n" + data_line(body)
+
+
 class Caller(msgspec.Struct, frozen=True):
     """Who makes a request."""
 

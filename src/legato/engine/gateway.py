@@ -102,14 +102,18 @@ class Gateway:
         """Let nobody ask for a turn any more; what it wrote stays part of the conversation."""
         await self._db.write(turns.delete, principal, turn_id)
 
-    async def cancel(self, principal: PrincipalId, turn_id: TurnId) -> Turn:
-        """Stop a turn, and wait until it has stopped. What was written stays."""
+    async def stop(self, principal: PrincipalId, turn_id: TurnId) -> Turn:
+        """Ask for a turn to be stopped. What was written stays."""
         turn = await self._db.write(turns.cancel, principal, turn_id)
         if not turn.ended:
             self._worker.stop(turn.id)
             self._db.tell(Hint("cancel", turn.id))
         self._live.nudge(turn.id)
-        return await self.ended(turn)
+        return turn
+
+    async def cancel(self, principal: PrincipalId, turn_id: TurnId) -> Turn:
+        """Stop a turn, and wait until it has stopped."""
+        return await self.ended(await self.stop(principal, turn_id))
 
     async def output(self, principal: PrincipalId, turn_id: TurnId) -> list[Entry]:
         """What a turn wrote, its input included."""
@@ -138,11 +142,11 @@ class Gateway:
         """Conversations that hold something, newest first."""
         return await self._db.read(directory.newest, principal, limit, after)
 
-    async def create(self, principal: PrincipalId, settings: dict[str, Any]) -> Conversation:
-        """A new, empty conversation."""
+    async def create(self, principal: PrincipalId, settings: dict[str, Any], name: Name | None = None) -> Conversation:
+        """A new, empty conversation; with a name that is already known, the one it means."""
         if self._draining:
             raise Draining()
-        return await self._db.write(directory.create, principal, settings=settings)
+        return await self._db.write(_create, principal, settings, name)
 
     async def change_settings(self, principal: PrincipalId, handle: Handle, settings: dict[str, Any]) -> Conversation:
         return await self._db.write(directory.change_settings, principal, handle, settings)
@@ -245,6 +249,15 @@ class Gateway:
         if turn.failure is not None:
             raise Stale(turn.failure.message)
         return turn
+
+
+async def _create(tx: Tx, principal: PrincipalId, settings: dict[str, Any], name: Name | None) -> Conversation:
+    if name is not None and (known := await directory.lookup(tx, principal, name)) is not None:
+        return known
+    conversation = await directory.create(tx, principal, settings=settings)
+    if name is not None:
+        await directory.bind(tx, principal, name, conversation.id, move=False)
+    return conversation
 
 
 async def _fork(tx: Tx, principal: PrincipalId, handle: Handle, at: int | None) -> Conversation:

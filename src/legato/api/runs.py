@@ -1,0 +1,170 @@
+"""Runs, for clients of the older world: a run is a turn that one starts and then watches."""
+
+import time
+from collections.abc import AsyncGenerator, Iterator
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+from starlette.responses import Response
+
+from legato.api import items
+from legato.api.door import Call
+from legato.api.responses import MutuallyExclusive, find, headers_of, submit
+from legato.api.sse import EventStream
+from legato.api.wire import answer, data_line
+from legato.domain.events import Answered, AnyEvent, Closed, Delta, Opened
+from legato.domain.handles import parse_external
+from legato.domain.ids import TurnId
+from legato.domain.turns import After, Fresh, Input, Options, Submission, Target, Turn, Usage
+from legato.errors import BadInput, Conflict
+
+STATUS = {"queued": "queued", "running": "running", "done": "completed", "failed": "failed", "cancelled": "cancelled"}
+
+
+class CreateRun(Struct):
+    """The body of `POST /v1/runs`."""
+
+    input: str | list[dict[str, Any]] | None = None
+    session_id: Annotated[str, Meta(min_length=1, max_length=255)] | None = None
+    previous_response_id: str | None = None
+    conversation_history: list[dict[str, Any]] | None = None
+    instructions: str | None = None
+    model: str | None = None
+
+
+class NoApproval(Conflict):
+    """No approval is pending for this run."""
+
+    code = "approval_not_pending"
+
+
+async def create(call: Call) -> Response:
+    """`POST /v1/runs`"""
+    body = await call.body(CreateRun)
+    if body.input is None:
+        raise BadInput("Missing required parameter: 'input'.", param="input")
+    target = _target(call, body)
+    history = items.parse_input(body.conversation_history or [], "conversation_history")
+    if history and not isinstance(target, Fresh):
+        raise MutuallyExclusive("A history and a conversation cannot both be given.", param="conversation_history")
+    submission = Submission(
+        principal=call.caller.principal,
+        target=target,
+        input=Input(
+            history + items.parse_input(body.input),
+            Options(
+                agent=body.model,
+                instructions=body.instructions,
+                echo={"model": call.api.roster.cast(body.model).agent.name},
+            ),
+        ),
+        busy=call.busy,
+        dedup_key=call.dedup_key,
+        request_hash=call.request_hash,
+        retry=call.is_retry,
+    )
+    turn = await submit(call, submission)
+    started = {"run_id": turn.id, "status": "started", "session_id": _session(call, body, turn)}
+    return answer(started, 202, headers_of(call, turn, submission))
+
+
+async def retrieve(call: Call) -> Response:
+    """`GET /v1/runs/{id}`"""
+    turn_id, turn = await find(call)
+    return answer(await _shown(call, turn_id, turn))
+
+
+async def events(call: Call) -> Response:
+    """`GET /v1/runs/{id}/events`"""
+    turn_id, turn = await find(call)
+    return EventStream(told(call, turn_id, turn), {"X-Legato-Conversation": turn.conversation_id})
+
+
+async def stop(call: Call) -> Response:
+    """`POST /v1/runs/{id}/stop`"""
+    turn_id, turn = await find(call)
+    turn = await call.gateway.stop(call.caller.principal, turn.id)
+    return answer({"run_id": turn_id, "status": STATUS[turn.status] if turn.ended else "stopping"})
+
+
+async def approval(call: Call) -> Response:
+    """`POST /v1/runs/{id}/approval`: no tool of this version asks for one."""
+    await find(call)
+    raise NoApproval()
+
+
+async def told(call: Call, turn_id: TurnId, turn: Turn) -> AsyncGenerator[bytes, None]:
+    """What happens in a run, as it happens."""
+    telling = _Telling(turn_id)
+    async for _, event in call.gateway.follow(call.caller.principal, turn.id):
+        for line in telling.take(event):
+            yield data_line(line)
+    turn = await call.gateway.turn(call.caller.principal, turn.id)
+    shown = await _shown(call, turn_id, turn)
+    yield data_line(
+        telling.line(f"run.{shown['status']}", output=shown["output"], usage=shown["usage"], error=shown["error"])
+    )
+
+
+class _Telling:
+    """Translates the events of one turn."""
+
+    def __init__(self, turn_id: TurnId) -> None:
+        self._turn_id = turn_id
+        self._opened: dict[int, Opened] = {}
+        self._names: dict[str, str] = {}
+
+    def take(self, event: AnyEvent) -> Iterator[dict[str, Any]]:
+        match event:
+            case Opened(index=index):
+                self._opened[index] = event
+                self._names[event.call_id] = event.name
+            case Delta(index=index, text=text):
+                kinds = {"message": "message.delta", "reasoning": "reasoning.delta"}
+                if kind := kinds.get(self._opened[index].kind):
+                    yield self.line(kind, delta=text)
+            case Closed(index=index) if self._opened[index].kind == "tool_call":
+                opened = self._opened[index]
+                yield self.line("tool.started", tool=opened.name, call_id=opened.call_id)
+            case Answered(call_id=call_id, is_error=is_error):
+                yield self.line("tool.completed", tool=self._names.get(call_id, ""), call_id=call_id, error=is_error)
+            case _:
+                pass
+
+    def line(self, kind: str, **fields: Any) -> dict[str, Any]:
+        return {"event": kind, "run_id": self._turn_id, "timestamp": time.time(), **fields}
+
+
+def _target(call: Call, body: CreateRun) -> Target:
+    named = [call.session] if call.session is not None else []
+    if body.session_id is not None:
+        named.append(parse_external(body.session_id, param="session_id"))
+    if len({*named}) > 1 or (named and body.previous_response_id is not None):
+        raise MutuallyExclusive("More than one conversation is named. Give one.", param="session_id")
+    if named:
+        return named[0]
+    return After(TurnId(body.previous_response_id)) if body.previous_response_id is not None else Fresh()
+
+
+def _session(call: Call, body: CreateRun, turn: Turn) -> str:
+    """The session id as the client knows it."""
+    return body.session_id or call.session_echo.get("X-Hermes-Session-Id") or turn.conversation_id
+
+
+async def _shown(call: Call, turn_id: TurnId, turn: Turn) -> dict[str, Any]:
+    usage = turn.usage or Usage()
+    return {
+        "object": "hermes.run",
+        "run_id": turn_id,
+        "status": STATUS[turn.status],
+        "session_id": turn.conversation_id,
+        "model": turn.input.options.echo.get("model", "default"),
+        "created_at": turn.created_at,
+        "output": await call.gateway.answer(call.caller.principal, turn.id) if turn.ended else None,
+        "error": turn.failure.message if turn.failure else None,
+        "usage": {
+            "input_tokens": usage.input_tokens,
+            "output_tokens": usage.output_tokens,
+            "total_tokens": usage.input_tokens + usage.output_tokens,
+        },
+    }

@@ -1,0 +1,243 @@
+"""Sessions, for clients of the older world: one row for each conversation, for ever.
+
+A session's id is the conversation's own, or whatever id a client ever sent for it.
+"""
+
+from collections.abc import AsyncGenerator
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+from starlette.responses import Response
+
+from legato.api import items
+from legato.api.door import Call
+from legato.api.responses import headers_of, submit
+from legato.api.sse import EventStream
+from legato.api.wire import answer, named_event
+from legato.domain.conversations import Conversation
+from legato.domain.entries import Entry, Message, ToolCall, ToolResult
+from legato.domain.events import Answered, Closed, Delta, Opened
+from legato.domain.handles import ById, External, Slug, parse_external
+from legato.domain.turns import Input, Options, Submission, Turn, Usage
+from legato.errors import BadInput, ModelUnavailable, UnknownHandle
+
+Title = Annotated[str, Meta(max_length=500)]
+
+
+class CreateSession(Struct):
+    id: Annotated[str, Meta(min_length=1, max_length=255)] | None = None
+    session_id: Annotated[str, Meta(min_length=1, max_length=255)] | None = None
+    title: Title | None = None
+
+
+class PatchSession(Struct):
+    title: Title | None = None
+    end_reason: str | None = None
+
+
+class ForkSession(Struct):
+    title: Title | None = None
+
+
+class SessionChat(Struct):
+    """The body of a turn: `input`, or `message`."""
+
+    input: str | list[dict[str, Any]] | None = None
+    message: str | list[dict[str, Any]] | None = None
+    model: str | None = None
+    instructions: str | None = None
+    system_message: str | None = None
+
+
+async def list_sessions(call: Call) -> Response:
+    """`GET /api/sessions`"""
+    limit, offset = call.limit(50, 200), call.number("offset", 0, least=0, most=10_000)
+    found = await call.gateway.conversations(call.caller.principal, offset + limit + 1)
+    shown = [_shown(conversation) for conversation in found[offset : offset + limit]]
+    more = len(found) > offset + limit
+    return answer({"object": "list", "data": shown, "limit": limit, "offset": offset, "has_more": more})
+
+
+async def create(call: Call) -> Response:
+    """`POST /api/sessions`. Registering twice is registering once."""
+    body = await call.body(CreateSession) if await call.has_body() else CreateSession()
+    named = body.id or body.session_id
+    name = parse_external(named, param="id") if named is not None else None
+    if isinstance(name, ById):
+        raise BadInput("'conv_…' is the gateway's own kind of id; choose another.", param="id")
+    conversation = await call.gateway.create(call.caller.principal, {}, name)
+    if body.title:
+        conversation = await call.gateway.rename(call.caller.principal, ById(conversation.id), body.title)
+    return answer(_wrapped(conversation), 201)
+
+
+async def retrieve(call: Call) -> Response:
+    """`GET /api/sessions/{id}`"""
+    return answer(_wrapped(await find(call)))
+
+
+async def patch(call: Call) -> Response:
+    """`PATCH /api/sessions/{id}`. A conversation never ends, so an end is noted by nobody."""
+    body = await call.body(PatchSession)
+    conversation = await find(call)
+    if body.title is not None:
+        conversation = await call.gateway.rename(call.caller.principal, ById(conversation.id), body.title)
+    return answer(_wrapped(conversation))
+
+
+async def delete(call: Call) -> Response:
+    """`DELETE /api/sessions/{id}`"""
+    conversation = await find(call)
+    await call.gateway.delete(call.caller.principal, ById(conversation.id))
+    return answer({"object": "hermes.session.deleted", "id": conversation.id, "deleted": True})
+
+
+async def messages(call: Call) -> Response:
+    """`GET /api/sessions/{id}/messages`"""
+    conversation = await find(call)
+    entries = await call.gateway.transcript(call.caller.principal, ById(conversation.id))
+    data = [line for entry in entries if (line := _message(entry)) is not None]
+    return answer({"object": "list", "session_id": conversation.id, "data": data})
+
+
+async def fork(call: Call) -> Response:
+    """`POST /api/sessions/{id}/fork`"""
+    body = await call.body(ForkSession) if await call.has_body() else ForkSession()
+    conversation = await find(call)
+    forked = await call.gateway.fork(call.caller.principal, ById(conversation.id))
+    if body.title:
+        forked = await call.gateway.rename(call.caller.principal, ById(forked.id), body.title)
+    return answer(_wrapped(forked), 201)
+
+
+async def chat(call: Call) -> Response:
+    """`POST /api/sessions/{id}/chat`"""
+    submission, turn = await _start(call)
+    headers = headers_of(call, turn, submission)
+    ended = await call.gateway.ended(turn)
+    if ended.failure is not None:
+        raise ModelUnavailable(f"{ended.failure.message} ({ended.failure.code})")
+    text = await call.gateway.answer(call.caller.principal, turn.id)
+    completion = {
+        "object": "hermes.session.chat.completion",
+        "session_id": call.path("id"),
+        "run_id": turn.id,
+        "message": {"role": "assistant", "content": text},
+        "usage": _usage(ended),
+    }
+    return answer(completion, headers=headers)
+
+
+async def chat_stream(call: Call) -> Response:
+    """`POST /api/sessions/{id}/chat/stream`"""
+    submission, turn = await _start(call)
+    return EventStream(_told(call, turn), headers_of(call, turn, submission))
+
+
+async def find(call: Call) -> Conversation:
+    """The conversation that the path names: by its own id, by an id a client gave it, or by its slug."""
+    handle = parse_external(call.path("id"), param="session_id")
+    try:
+        return await call.gateway.find(call.caller.principal, handle)
+    except UnknownHandle:
+        if not isinstance(handle, External):
+            raise
+        return await call.gateway.find(call.caller.principal, Slug(handle.value))
+
+
+async def _start(call: Call) -> tuple[Submission, Turn]:
+    body = await call.body(SessionChat)
+    given = body.input if body.input is not None else body.message
+    if given is None:
+        raise BadInput("Missing required parameter: 'input'.", param="input")
+    conversation = await find(call)
+    options = Options(
+        agent=body.model,
+        instructions=body.instructions or body.system_message,
+        echo={"model": call.api.roster.cast(body.model).agent.name},
+    )
+    submission = Submission(
+        principal=call.caller.principal,
+        target=ById(conversation.id),
+        input=Input(items.parse_input(given), options),
+        busy=call.busy,
+        dedup_key=call.dedup_key,
+        request_hash=call.request_hash,
+        retry=call.is_retry,
+    )
+    return submission, await submit(call, submission)
+
+
+async def _told(call: Call, turn: Turn) -> AsyncGenerator[bytes, None]:
+    about = {"session_id": call.path("id"), "run_id": turn.id}
+    opened: dict[int, Opened] = {}
+    names: dict[str, str] = {}
+    yield named_event("run.started", about)
+    async for _, event in call.gateway.follow(call.caller.principal, turn.id):
+        match event:
+            case Opened(index=index):
+                opened[index] = event
+                names[event.call_id] = event.name
+            case Delta(index=index, text=text) if opened[index].kind != "tool_call":
+                name = "assistant.delta" if opened[index].kind == "message" else "reasoning.delta"
+                yield named_event(name, {**about, "delta": text})
+            case Closed(index=index) if opened[index].kind == "tool_call":
+                call_id = opened[index].call_id
+                yield named_event("tool.started", {**about, "tool_name": opened[index].name, "call_id": call_id})
+            case Answered(call_id=call_id, is_error=is_error):
+                done = {"tool_name": names.get(call_id, ""), "call_id": call_id, "error": is_error}
+                yield named_event("tool.completed", {**about, **done})
+            case _:
+                pass
+    ended = await call.gateway.turn(call.caller.principal, turn.id)
+    text = await call.gateway.answer(call.caller.principal, turn.id)
+    if ended.failure is not None:
+        yield named_event("run.failed", {**about, "error": ended.failure.message})
+    else:
+        yield named_event("assistant.completed", {**about, "content": text})
+        name = "run.completed" if ended.status == "done" else "run.cancelled"
+        yield named_event(name, {**about, "output": text, "usage": _usage(ended)})
+
+
+def _shown(conversation: Conversation) -> dict[str, Any]:
+    return {
+        "id": conversation.id,
+        "session_id": conversation.id,
+        "title": conversation.title or None,
+        "source": conversation.kind,
+        "model": conversation.agent or "default",
+        "started_at": conversation.created_at,
+        "last_active": conversation.updated_at,
+        "ended_at": None,
+        "end_reason": None,
+        "parent_session_id": conversation.parent_id,
+    }
+
+
+def _wrapped(conversation: Conversation) -> dict[str, Any]:
+    shown = _shown(conversation)
+    return {"object": "hermes.session", "session": shown, **shown}
+
+
+def _message(entry: Entry) -> dict[str, Any] | None:
+    line: dict[str, Any] = {"id": entry.id, "timestamp": entry.created_at, "turn": entry.turn_id}
+    match entry.body:
+        case Message(role=role) as message:
+            return line | {"role": role, "content": message.text}
+        case ToolCall(call_id=call_id, name=name, arguments=arguments):
+            function = {"name": name, "arguments": arguments}
+            made = [{"id": call_id, "type": "function", "function": function}]
+            return line | {"role": "assistant", "content": None, "tool_calls": made}
+        case ToolResult(call_id=call_id, output=output):
+            return line | {"role": "tool", "tool_call_id": call_id, "content": output}
+        case _:
+            return None
+
+
+def _usage(turn: Turn) -> dict[str, int]:
+    usage = turn.usage or Usage()
+    return {
+        "input_tokens": usage.input_tokens,
+        "output_tokens": usage.output_tokens,
+        "total_tokens": usage.input_tokens + usage.output_tokens,
+    }
