@@ -6,10 +6,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route as StarletteRoute
 
-from legato.api import chat, conversations, models, responses, runs, sessions
+from legato.api import chat, conversations, models, openapi, responses, runs, sessions
 from legato.api.door import Api, Route, admit
 from legato.api.operations import operations
-from legato.api.wire import envelope, guarded
+from legato.api.wire import answer, envelope, guarded
 
 ROUTES: list[tuple[str, str, Route]] = [
     ("POST", "/v1/responses", responses.create),
@@ -54,10 +54,20 @@ ROUTES: list[tuple[str, str, Route]] = [
 
 
 def build(api: Api) -> Starlette:
-    """Everything that is served. The operations need no key; everything else does."""
+    """Everything that is served. The operations and the description of the API need no key; everything else does."""
     routes = [
         StarletteRoute(path, guarded(endpoint), methods=["GET"]) for path, endpoint in operations(api.gateway).items()
     ]
+    described = openapi.document(ROUTES)
+    shown = openapi.page(described)
+
+    async def document(_: Request) -> Response:
+        return answer(described)
+
+    async def page(_: Request) -> Response:
+        return Response(shown, media_type="text/html")
+
+    routes += [StarletteRoute("/openapi.json", guarded(document)), StarletteRoute("/docs", guarded(page))]
     routes += [StarletteRoute(path, guarded(_behind(api, route)), methods=[method]) for method, path, route in ROUTES]
     return Starlette(routes=routes, exception_handlers={HTTPException: _plain_error})
 

@@ -120,6 +120,6 @@ def _banner(config: Config, listener: socket.socket) -> str:
         f"  data  {data}",
         f'  try   curl {url}/v1/responses -H "Authorization: Bearer $(cat {key})" '
         """-d '{"conversation": "my-project", "input": "Hello"}'""",
-        "  docs  README.md, docs/",
+        f"  docs  {url}/docs",
     ]
     return "\n".join(lines)
