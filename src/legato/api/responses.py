@@ -4,7 +4,8 @@ A client may wait for the answer, follow it as it comes, or leave it in the back
 them can come back to it later and see the same.
 """
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing, contextmanager
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -34,6 +35,7 @@ ECHOED = (
     "reasoning",
     "safety_identifier",
     "service_tier",
+    "store",
     "temperature",
     "text",
     "tool_choice",
@@ -129,6 +131,8 @@ async def create(call: Call) -> Response:
     """`POST /v1/responses`"""
     body = await call.body(CreateResponse)
     submission = submission_of(call, body)
+    if body.store is False:
+        return await _unstored(call, body, submission)
     turn = await submit(call, submission)
     turn_id = turn.id
     headers = headers_of(call, turn, submission)
@@ -137,6 +141,34 @@ async def create(call: Call) -> Response:
     if not body.background:
         turn = await call.gateway.ended(turn)
     return answer(await shown(call.gateway, turn, turn_id), headers=headers)
+
+
+async def _unstored(call: Call, body: CreateResponse, submission: Submission) -> Response:
+    """`store: false`: the same answer, and nothing of it can be read later."""
+    if body.background:
+        raise BadInput("'background' needs 'store': what is not kept cannot be fetched later.", param="background")
+    with _previous(submission):
+        run = await call.gateway.ephemeral(submission, call.api.roster.cast(body.model))
+    headers: dict[str, str] = {"X-Legato-Conversation": run.turn.conversation_id, **call.session_echo}
+
+    async def chunks() -> AsyncGenerator[bytes, None]:
+        stream = ResponseStream()
+        for event in stream.begin(response_object(run.turn, [], None)):
+            yield encode(event)
+        async with aclosing(run.events()) as events:
+            async for told in events:
+                for event in stream.take(told):
+                    yield encode(event)
+        for event in stream.end(response_object(run.turn, run.entries, None)):
+            yield encode(event)
+        yield DONE
+
+    if body.stream:
+        return EventStream(chunks(), headers)
+    async with aclosing(run.events()) as events:
+        async for _ in events:
+            pass
+    return answer(response_object(run.turn, run.entries, None), headers=headers)
 
 
 async def retrieve(call: Call) -> Response:
@@ -202,8 +234,14 @@ def submission_of(call: Call, body: CreateResponse) -> Submission:
 
 async def submit(call: Call, submission: Submission) -> Turn:
     """Admit, and tell an unknown previous response in the wire's words."""
-    try:
+    with _previous(submission):
         return await call.gateway.submit(submission)
+
+
+@contextmanager
+def _previous(submission: Submission) -> Iterator[None]:
+    try:
+        yield
     except UnknownTurn as error:
         target = submission.target
         named = target.turn_id if isinstance(target, After) else ""

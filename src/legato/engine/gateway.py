@@ -4,6 +4,7 @@ What comes in is admitted durably and then runs whether or not anyone stays to w
 verb takes the principal; what belongs to another is not there.
 """
 
+import time
 from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
@@ -21,10 +22,12 @@ from legato.domain.entries import (
 )
 from legato.domain.events import AnyEvent
 from legato.domain.handles import ById, Handle, Name
-from legato.domain.ids import ConversationId, PrincipalId, TurnId
+from legato.domain.ids import ConversationId, PrincipalId, TurnId, new_conversation_id
 from legato.domain.turns import Admission, Input, Submission, Turn
 from legato.engine import metrics
+from legato.engine.ephemeral import Ephemeral
 from legato.engine.live import Live
+from legato.engine.roster import Cast
 from legato.engine.worker import Worker
 from legato.errors import BadInput, Draining, Stale
 from legato.store import directory, log, search, turns
@@ -71,6 +74,27 @@ class Gateway:
         if admission.fresh:
             metrics.ADMITTED.inc()
         return admission.turn
+
+    async def ephemeral(self, submission: Submission, cast: Cast) -> Ephemeral:
+        """A turn that leaves nothing behind; the conversation it names is read, not written."""
+        if self._draining:
+            raise Draining()
+        found = await self._db.read(turns.context_for, submission.principal, submission.target)
+        turn = Turn(
+            id=submission.turn_id,
+            conversation_id=found[0] if found else new_conversation_id(),
+            n=0,
+            parent_turn=None,
+            principal=submission.principal,
+            dedup_key=None,
+            request_hash=None,
+            kind="talk",
+            status="running",
+            busy=submission.busy,
+            input=submission.input,
+            created_at=time.time(),
+        )
+        return Ephemeral(turn, cast, found[1] if found else None)
 
     async def turn(self, principal: PrincipalId, turn_id: TurnId) -> Turn:
         """A turn as it stands; for one that joined another, that other."""

@@ -93,11 +93,11 @@ async def controls(tx: Tx, stretches: Iterable[Stretch]) -> list[Control]:
     ]
 
 
-async def read_context(tx: Tx, conversation_id: ConversationId) -> View:
-    """What the model sees now."""
+async def read_context(tx: Tx, conversation_id: ConversationId, upto: int | None = None) -> View:
+    """What the model sees now, or saw when the log ended at `upto`."""
     stretches = await lineage(tx, conversation_id)
     known = await controls(tx, stretches)
-    head = stretches[-1].upto
+    head = stretches[-1].upto if upto is None else upto
     seen = context(head, known)
     setup = await _body_at(tx, stretches, seen.setup)
     summary = await _body_at(tx, stretches, seen.summary)

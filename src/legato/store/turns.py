@@ -25,6 +25,7 @@ from legato.domain.turns import (
     Lease,
     Outcome,
     Submission,
+    Target,
     Turn,
     Usage,
 )
@@ -395,6 +396,20 @@ async def delete(tx: Tx, principal: PrincipalId, turn_id: TurnId) -> None:
     """Let nobody ask for a turn any more."""
     turn = await find(tx, principal, turn_id)
     await tx.run("delete_turn", id=turn.id)
+
+
+async def context_for(tx: Tx, principal: PrincipalId, target: Target) -> tuple[ConversationId, log.View] | None:
+    """What a model would see there, and where that is, without anything being made or written."""
+    if isinstance(target, Fresh):
+        return None
+    if isinstance(target, After):
+        turn = await find(tx, principal, target.turn_id)
+        return turn.conversation_id, await log.read_context(tx, turn.conversation_id, await end_of(tx, turn.id))
+    if isinstance(target, ById):
+        conversation: Conversation | None = await directory.find(tx, principal, target)
+    else:
+        conversation = await directory.lookup(tx, principal, target)
+    return (conversation.id, await log.read_context(tx, conversation.id)) if conversation else None
 
 
 async def of_conversation(tx: Tx, conversation_id: ConversationId, after: int, limit: int) -> list[Turn]:

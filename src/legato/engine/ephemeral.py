@@ -1,0 +1,86 @@
+"""Turns that leave nothing behind (`store: false`): no entry, no event, no lease.
+
+The conversation that is named is read, not written. What is said lives as long as someone listens; who leaves, ends
+it.
+"""
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+from msgspec import structs
+
+from legato.domain.entries import AnyBody, Draft, Entry, ToolCall, draft
+from legato.domain.events import Answered, AnyEvent
+from legato.domain.turns import Failure, Turn, Usage
+from legato.engine import prompt
+from legato.engine.calls import carry_out
+from legato.engine.interrupts import Interrupts
+from legato.engine.roster import Cast
+from legato.engine.step import Step
+from legato.errors import LegatoError
+from legato.store.log import View
+
+
+class Ephemeral:
+    """One such turn. After `events` has come to its end, `turn` and `entries` say how it went."""
+
+    def __init__(self, turn: Turn, cast: Cast, view: View | None) -> None:
+        self.turn = turn
+        self.entries: list[Entry] = []
+        self._cast, self._view = cast, view
+        self._usage = Usage()
+
+    async def events(self) -> AsyncGenerator[AnyEvent, None]:
+        """Run, and tell what happens as it happens."""
+        failure: Failure | None = None
+        try:
+            async for event in self._steps():
+                yield event
+        except LegatoError as error:
+            failure = Failure(error.code, error.message)
+        self.turn = structs.replace(
+            self.turn,
+            status="failed" if failure else "done",
+            usage=self._usage,
+            failure=failure,
+            ended_at=self.turn.created_at,
+        )
+
+    async def _steps(self) -> AsyncGenerator[AnyEvent, None]:
+        view, options = self._view, self.turn.input.options
+        bodies: list[AnyBody] = [entry.body for entry in view.entries] if view else []
+        bodies += [d.body for d in self.turn.input.drafts]
+        client_tools = frozenset(tool.name for tool in options.tools)
+        index = 0
+        for _ in range(self._cast.agent.max_steps):
+            step = Step(index, client_tools)
+            request = prompt.build(self.turn, self._cast.setup, view.summary if view else None, bodies)
+            try:
+                async with aclosing(self._cast.model.stream(request)) as said:
+                    async for part in said:
+                        for event in step.take(part):
+                            yield event
+            finally:
+                closing = list(step.close(incomplete=step.truncated))
+            for event in closing:
+                yield event
+            self._usage += step.usage
+            drafts = step.drafts()
+            bodies += [d.body for d in drafts]
+            self._keep(drafts)
+            calls = [d.body for d in drafts if isinstance(d.body, ToolCall)]
+            here = [call for call in calls if not call.client]
+            index = step.next_index
+            for call in here:
+                result = await carry_out(self.turn, self._cast, call, Interrupts(), again=False)
+                assert result is not None  # nobody interrupts it
+                kept = draft(result)
+                self._keep([kept])
+                bodies.append(result)
+                yield Answered(index, kept.id, result.call_id, result.output, result.is_error)
+                index += 1
+            if not here or len(here) < len(calls):
+                return
+
+    def _keep(self, drafts: list[Draft]) -> None:
+        self.entries += [Entry(0, d.id, self.turn.id, d.body, self.turn.created_at) for d in drafts]
