@@ -3,6 +3,7 @@
 Wherever a path takes a conversation's id, its slug does as well.
 """
 
+from collections.abc import AsyncGenerator
 from typing import Annotated, Any
 
 import msgspec
@@ -12,12 +13,17 @@ from starlette.responses import Response
 from legato.api import items
 from legato.api.door import Call
 from legato.api.responses import Metadata, listing, page
-from legato.api.wire import answer
+from legato.api.sse import EventStream
+from legato.api.stream import ResponseStream
+from legato.api.wire import answer, named_event
 from legato.domain.conversations import Conversation
 from legato.domain.entries import Entry
 from legato.domain.handles import ById, Slug, parse_name
 from legato.domain.ids import ConversationId
+from legato.domain.turns import Turn
 from legato.errors import BadInput, NotFound
+
+LAST = 2**53  # the place of a turn's end among its events
 
 Items = Annotated[list[dict[str, Any]], Meta(max_length=20)]
 
@@ -126,6 +132,53 @@ async def list_conversations(call: Call) -> Response:
         for conversation in found[:limit]
     ]
     return answer(listing(data, has_more=len(found) > limit))
+
+
+async def events(call: Call) -> Response:
+    """`GET /v1/conversations/{id}/events`: everything that happens in it, from now on, or from `Last-Event-ID` on."""
+    conversation = await find(call)
+    last_seen = call.request.headers.get("last-event-id")
+    if last_seen is None:
+        after, seen = (await call.gateway.last_turn(conversation)), -1
+    else:
+        after, seen = _cursor(last_seen)
+    return EventStream(_told(call, conversation, after, seen), {"X-Legato-Conversation": conversation.id})
+
+
+async def _told(call: Call, conversation: Conversation, after: int, seen: int) -> AsyncGenerator[bytes, None]:
+    """Turn after turn, each told in the words of a response's stream. The id of an event is the turn's number and its
+    place within it, so a cursor may be in the middle of a turn."""
+    async for turn, happening in call.gateway.watch(call.caller.principal, ById(conversation.id), after):
+        about = {"turn": turn.id, "kind": turn.kind}
+        place = 0
+        if place > seen:
+            brought = [item for d in turn.input.drafts if (item := items.item(d.id, d.body)) is not None]
+            yield _line(turn, place, "turn.admitted", {**about, "input": brought})
+        stream = ResponseStream()
+        async for _, told in happening:
+            for event in stream.take(told):
+                place += 1
+                if place > seen:
+                    yield _line(turn, place, "turn.event", {**about, "event": event})
+        ended = await call.gateway.turn(call.caller.principal, turn.id)
+        entries, _ = await call.gateway.told(ended)
+        brought_ids = {d.id for d in turn.input.drafts}
+        output = [item for e in entries if e.id not in brought_ids and (item := items.render(e)) is not None]
+        failure = ended.failure.message if ended.failure else None
+        yield _line(turn, LAST, "turn.ended", {**about, "status": ended.status, "output": output, "error": failure})
+        seen = -1
+
+
+def _line(turn: Turn, place: int, kind: str, body: dict[str, Any]) -> bytes:
+    return f"id: {turn.n}.{place}\n".encode() + named_event(kind, {"type": kind, **body})
+
+
+def _cursor(last_seen: str) -> tuple[int, int]:
+    """The turn to begin after, and the last event seen of the one that follows it."""
+    turn, _, place = last_seen.partition(".")
+    if not (turn.isascii() and turn.isdigit() and place.isascii() and place.isdigit()):
+        raise BadInput("Last-Event-ID must be the id of an event of this stream.", param="Last-Event-ID")
+    return (int(turn), -1) if int(place) == LAST else (int(turn) - 1, int(place))
 
 
 async def fork(call: Call) -> Response:

@@ -32,7 +32,7 @@ BODIES: dict[Route, type] = {
     sessions.chat_stream: sessions.SessionChat,
 }
 OPTIONAL_BODIES = {conversations.create, conversations.fork, sessions.create, sessions.fork}
-STREAMS = {runs.events, sessions.chat_stream}
+STREAMS = {runs.events, sessions.chat_stream, conversations.events}
 EITHER = {responses.create, responses.retrieve, chat.create}
 
 _ERROR = {

@@ -73,6 +73,8 @@ class Gateway:
             self._db.tell(Hint("queued", admission.turn.conversation_id))
         if admission.fresh:
             metrics.ADMITTED.inc()
+            self._live.admitted(admission.turn.conversation_id)
+            self._db.tell(Hint("admitted", admission.turn.conversation_id))
         return admission.turn
 
     async def ephemeral(self, submission: Submission, cast: Cast) -> Ephemeral:
@@ -117,6 +119,20 @@ class Gateway:
             async for place, event in self._live.follow(turn.id, n):
                 yield place, event
             n = 0  # where an input joined another turn, its followers see that turn from its start
+
+    async def watch(
+        self, principal: PrincipalId, handle: Handle, after: int = 0
+    ) -> AsyncIterator[tuple[Turn, AsyncIterator[tuple[int, AnyEvent]]]]:
+        """Every turn of a conversation after number `after`, in order, as they come: each with its events. Endless."""
+        conversation = await self.find(principal, handle)
+        while True:
+            await self.find(principal, ById(conversation.id))  # until it is deleted
+            found = await self._db.read(turns.of_conversation, conversation.id, after, 100)
+            for turn in found:
+                after = turn.n
+                yield turn, self._live.follow(turn.id)
+            if not found:
+                await self._live.news(conversation.id)
 
     async def recall(self, principal: PrincipalId, fingerprint: str) -> TurnId | None:
         """The turn after which a history stands exactly as a client sent it."""
@@ -182,6 +198,10 @@ class Gateway:
             self._worker.stop(turn_id)
             self._db.tell(Hint("cancel", turn_id))
         return conversation
+
+    async def last_turn(self, conversation: Conversation) -> int:
+        """The number of the newest turn of a conversation that was read."""
+        return await self._db.read(turns.newest_number, conversation.id)
 
     async def names(self, conversation: Conversation) -> list[tuple[str, str]]:
         """Every (scheme, value) by which a conversation that was read is known."""

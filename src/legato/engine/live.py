@@ -13,7 +13,7 @@ from math import inf
 from typing import TypeVar
 
 from legato.domain.events import AnyEvent
-from legato.domain.ids import TurnId
+from legato.domain.ids import ConversationId, TurnId
 from legato.domain.turns import Turn
 from legato.errors import Draining
 from legato.store import turns
@@ -49,7 +49,7 @@ class Live:
         self._keep = keep
         self._shut = False
         self._feeds: dict[TurnId, _Feed] = {}
-        self._bells: dict[TurnId, set[asyncio.Event]] = {}  # those who follow
+        self._bells: dict[str, set[asyncio.Event]] = {}  # those who follow a turn, or a conversation
         self._ends: dict[TurnId, set[asyncio.Future[Turn | None]]] = {}  # those who wait for the end
 
     # -- the worker's side
@@ -76,6 +76,10 @@ class Live:
         self.nudge(turn_id, turn)
         self._db.tell(Hint("events", turn_id))
 
+    def admitted(self, conversation_id: ConversationId) -> None:
+        """Something was admitted to a conversation."""
+        self._ring(conversation_id)
+
     def nudge(self, turn_id: TurnId, turn: Turn | None = None) -> None:
         """Something may have changed: whoever follows this turn or waits for it looks again."""
         self._ring(turn_id)
@@ -86,8 +90,8 @@ class Live:
     def shut(self) -> None:
         """This process is leaving: whoever follows or waits is told to come back."""
         self._shut = True
-        for turn_id in {*self._bells, *self._ends}:
-            self.nudge(turn_id)
+        for followed in {*self._bells, *self._ends}:
+            self.nudge(TurnId(followed))
 
     def watch(self, turn_id: TurnId) -> None:
         """Someone, here or elsewhere, follows this turn."""
@@ -127,6 +131,12 @@ class Live:
                 if not events:
                     await _within(POLL, bell.wait())
 
+    async def news(self, conversation_id: ConversationId) -> None:
+        """Wait until something may have been admitted to a conversation."""
+        with self._bell(conversation_id) as bell:
+            await _within(POLL, bell.wait())
+        self._check_open()
+
     async def ended(self, turn_id: TurnId) -> Turn:
         """The turn, once it has ended."""
         ends = self._ends.setdefault(turn_id, set())
@@ -152,21 +162,21 @@ class Live:
         if self._shut:
             raise Draining("The gateway is restarting. The turn is safe and goes on: ask for it again in a moment.")
 
-    def _ring(self, turn_id: TurnId) -> None:
-        for bell in self._bells.get(turn_id, ()):
+    def _ring(self, followed: str) -> None:
+        for bell in self._bells.get(followed, ()):
             bell.set()
 
     @contextmanager
-    def _bell(self, turn_id: TurnId) -> Iterator[asyncio.Event]:
+    def _bell(self, followed: str) -> Iterator[asyncio.Event]:
         bell = asyncio.Event()
-        bells = self._bells.setdefault(turn_id, set())
+        bells = self._bells.setdefault(followed, set())
         bells.add(bell)
         try:
             yield bell
         finally:
             bells.discard(bell)
-            if not bells and self._bells.get(turn_id) is bells:
-                del self._bells[turn_id]
+            if not bells and self._bells.get(followed) is bells:
+                del self._bells[followed]
 
 
 async def _within(seconds: float, thing: Awaitable[T]) -> T | None:

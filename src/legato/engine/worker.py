@@ -234,6 +234,8 @@ class Worker:
         match hint.kind:
             case "queued":
                 self.offer(ConversationId(hint.id))
+            case "admitted":
+                self._live.admitted(ConversationId(hint.id))
             case "cancel":
                 self.stop(TurnId(hint.id))
             case "follow":

@@ -41,8 +41,8 @@ Transaction = Callable[Concatenate[Tx, P], Coroutine[Any, Any, T]]
 class Hint(Struct, frozen=True, array_like=True):
     """Something changed and someone may be waiting for it. Hints are never the truth: losing one costs time only.
 
-    `queued` names a conversation with work, `events` a turn with news, `follow` a turn that someone follows, `cancel`
-    a turn to be stopped.
+    `queued` names a conversation with work that nobody has taken, `admitted` one with a new turn, `events` a turn with
+    news, `follow` a turn that someone follows, `cancel` a turn to be stopped.
     """
 
     kind: str

@@ -417,6 +417,12 @@ async def of_conversation(tx: Tx, conversation_id: ConversationId, after: int, l
     return [_turn(row) for row in await tx.run("turns_of", conversation=conversation_id, after=after, limit=limit)]
 
 
+async def newest_number(tx: Tx, conversation_id: ConversationId) -> int:
+    """How many turns were admitted to a conversation."""
+    [[n]] = await tx.run("newest_number", id=conversation_id)
+    return int(n)
+
+
 async def events_from(tx: Tx, turn_id: TurnId, n: int) -> tuple[Turn, list[AnyEvent]]:
     """A turn's status, and its events from number `n` on: when it has ended, these are the last ones."""
     turn = await get(tx, turn_id)

@@ -121,6 +121,9 @@ and busy = 'steer' and kind = 'talk' and first_seq is null order by n;
 update turns set status = 'joined', joined_turn = :host, first_seq = :first_seq, last_seq = :last_seq, ended_at = {now}
 where id = :id and status = 'queued' returning id;
 
+-- name: newest_number
+select last_n from conversations where id = :id;
+
 -- name: turns_of
 -- The turns of one conversation in order of admission.
 select {turn} from turns where conversation_id = :conversation and n > :after order by n limit :limit;
