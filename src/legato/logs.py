@@ -17,9 +17,14 @@ def set_up(level: Literal["debug", "info", "warning", "error"], format: Literal[
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.StackInfoRenderer(),
             *([] if console else [structlog.processors.format_exc_info]),
-            structlog.dev.ConsoleRenderer() if console else structlog.processors.JSONRenderer(),
+            _console() if console else structlog.processors.JSONRenderer(),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
         logger_factory=structlog.WriteLoggerFactory(sys.stderr),
         cache_logger_on_first_use=True,
     )
+
+
+def _console() -> structlog.dev.ConsoleRenderer:
+    """Plain tracebacks: pretty ones print the values of variables, and values are people's words and keys."""
+    return structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)

@@ -182,6 +182,10 @@ async def retrieve(call: Call) -> Response:
         after = int(last_seen)
     else:
         after = call.number("starting_after", -1, least=0, most=2**53)
+    if after >= 0 and turn.pruned_at is not None:
+        raise BadInput(
+            "The events of this response are no longer kept; follow it without a cursor.", param="starting_after"
+        )
     return stream_of(call, turn_id, turn, after=after, headers=headers)
 
 

@@ -5,10 +5,12 @@ is the same for every follower, for ever; the edges translate them into their ow
 the end of a turn are not events: they are the turn's status.
 """
 
+from collections.abc import Iterable
 from typing import Literal
 
 from msgspec import Struct
 
+from legato.domain.entries import Entry, Item, Message, Reasoning, ToolCall, ToolResult
 from legato.domain.ids import EntryId, TurnId
 
 ItemKind = Literal["message", "reasoning", "tool_call"]
@@ -70,3 +72,19 @@ def open_items(events: list[AnyEvent]) -> tuple[int, ...]:
 def next_index(events: list[AnyEvent]) -> int:
     """The first free place in the turn's output."""
     return 1 + max((e.index for e in events if isinstance(e, Opened | Answered)), default=-1)
+
+
+def retell(entries: Iterable[Entry]) -> list[AnyEvent]:
+    """The events of a turn made again from what it wrote: every item, each text in one piece."""
+    told: list[AnyEvent] = []
+    for index, (entry_id, body) in enumerate((e.id, e.body) for e in entries if isinstance(e.body, Item)):
+        match body:
+            case ToolResult(call_id=call_id, output=output, is_error=is_error):
+                told.append(Answered(index, entry_id, call_id, output, is_error))
+            case ToolCall(call_id=call_id, name=name, arguments=text, client=client):
+                told += [Opened(index, entry_id, "tool_call", call_id, name, client), Delta(index, text), Closed(index)]
+            case Reasoning(text=text, incomplete=incomplete):
+                told += [Opened(index, entry_id, "reasoning"), Delta(index, text), Closed(index, incomplete)]
+            case Message(text=text, incomplete=incomplete):
+                told += [Opened(index, entry_id, "message"), Delta(index, text), Closed(index, incomplete)]
+    return told

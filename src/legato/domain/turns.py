@@ -101,6 +101,7 @@ class Turn(Struct, frozen=True, kw_only=True):
     created_at: float
     claimed_at: float | None = None
     ended_at: float | None = None
+    pruned_at: float | None = None
 
     @property
     def ended(self) -> bool:

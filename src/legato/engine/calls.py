@@ -19,6 +19,8 @@ async def carry_out(
 ) -> ToolResult | None:
     """The result of a call. `again`: it may have run before, so it runs only if that is harmless. None when the turn
     leaves this process with the call in doubt."""
+    if call.name not in cast.tools and again:
+        return recovery.unknown_outcome(call)
     if call.name not in cast.tools:
         known = ", ".join(cast.tools) or "none"
         return ToolResult(call.call_id, f"There is no tool '{call.name}'. There are: {known}.", is_error=True)

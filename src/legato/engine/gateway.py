@@ -6,7 +6,7 @@ verb takes the principal; what belongs to another is not there.
 
 import time
 from collections.abc import AsyncIterator, Iterable
-from typing import Any
+from typing import Any, get_args
 
 from legato.domain.conversations import Conversation
 from legato.domain.entries import (
@@ -15,10 +15,12 @@ from legato.domain.entries import (
     Entry,
     Expand,
     Hide,
+    Item,
     Message,
     Pin,
     Rewind,
     draft,
+    kind_of,
 )
 from legato.domain.events import AnyEvent
 from legato.domain.handles import ById, Handle, Name
@@ -61,16 +63,18 @@ class Gateway:
         return await self._worker.detach(self._admit(submission))
 
     async def _admit(self, submission: Submission) -> Turn:
-        node = self._worker.node if self._worker.has_room else None
-        admission: Admission = await self._db.write(turns.admit, submission, node)
+        with self._worker.room() as node:
+            admission: Admission = await self._db.write(turns.admit, submission, node)
+            if admission.lease is not None:
+                self._worker.start(admission.lease)
         for turn_id in admission.stopped:
             self._worker.stop(turn_id)
             self._db.tell(Hint("cancel", turn_id))
-        if admission.lease is not None:
-            self._worker.start(admission.lease)
-        elif node is None and not admission.turn.ended:  # no room here: whoever has some takes it
+        if node is None and not admission.turn.ended:  # no room here: whoever has some takes it
             self._worker.offer(admission.turn.conversation_id)
             self._db.tell(Hint("queued", admission.turn.conversation_id))
+        if submission.kind == "upkeep":
+            self._worker.index_soon()
         if admission.fresh:
             metrics.ADMITTED.inc()
             self._live.admitted(admission.turn.conversation_id)
@@ -105,7 +109,8 @@ class Gateway:
     async def ended(self, turn: Turn) -> Turn:
         """A turn that was submitted or read, once it has ended; for one that joined another, that other."""
         while not turn.ended or turn.status == "joined":
-            turn = await self._live.ended(turn.joined_turn or turn.id)
+            host = await self._db.read(turns.get, turn.joined_turn) if turn.joined_turn else turn
+            turn = await self._live.ended(host)
         return turn
 
     async def follow(self, principal: PrincipalId, turn_id: TurnId, n: int = 0) -> AsyncIterator[tuple[int, AnyEvent]]:
@@ -147,6 +152,7 @@ class Gateway:
         turn = await self._db.write(turns.cancel, principal, turn_id)
         if not turn.ended:
             self._worker.stop(turn.id)
+            self._worker.offer(turn.conversation_id)  # one that was handed back is closed by whoever takes it
             self._db.tell(Hint("cancel", turn.id))
         self._live.nudge(turn.id)
         return turn
@@ -255,10 +261,12 @@ class Gateway:
 
     async def expand(self, principal: PrincipalId, handle: Handle, of: int) -> Turn:
         """Void the compaction, pin or hide at a position."""
+        await self._check_kind(principal, handle, of, (Compaction, Pin, Hide))
         return await self._upkeep(principal, handle, [Expand(of)], positions=(of,))
 
     async def pin(self, principal: PrincipalId, handle: Handle, at: int) -> Turn:
         """Keep an entry verbatim in the context."""
+        await self._check_kind(principal, handle, at, get_args(Item))
         return await self._upkeep(principal, handle, [Pin(at)], positions=(at,))
 
     async def hide(self, principal: PrincipalId, handle: Handle, first: int, last: int) -> Turn:
@@ -266,6 +274,12 @@ class Gateway:
         if first > last:
             raise BadInput("A span ends where it begins, or later.")
         return await self._upkeep(principal, handle, [Hide(first, last, why="by hand")], positions=(first, last))
+
+    async def _check_kind(self, principal: PrincipalId, handle: Handle, position: int, kinds: tuple[type, ...]) -> None:
+        conversation = await self.find(principal, handle)
+        body = await self._db.read(log.body_at, conversation.id, position)
+        if body is not None and not isinstance(body, kinds):
+            raise BadInput(f"Position {position} holds a {kind_of(body)}; that cannot be done to it.")
 
     async def _upkeep(
         self,

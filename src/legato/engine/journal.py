@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from legato.domain.entries import Draft
 from legato.domain.events import AnyEvent
-from legato.domain.turns import Lease, Outcome
+from legato.domain.turns import Lease, Outcome, Usage
 from legato.engine.live import Live
 from legato.store import turns
 from legato.store.database import Database
@@ -45,11 +45,15 @@ class Journal:
                     await self._db.write(turns.add_events, self._lease, self._n, batch)
                     self._published(batch)
 
-    async def append(self, drafts: Sequence[Draft], events: Iterable[AnyEvent] = ()) -> tuple[int, int]:
+    async def append(
+        self, drafts: Sequence[Draft], events: Iterable[AnyEvent] = (), *, progress: Usage | None = None
+    ) -> tuple[int, int]:
         """Write entries and the events that tell of them."""
         async with self._order:
             batch = [*self._take(), *events]
-            places = await self._db.write(turns.append, self._lease, drafts, first_n=self._n, events=batch)
+            places = await self._db.write(
+                turns.append, self._lease, drafts, first_n=self._n, events=batch, progress=progress
+            )
             self._published(batch)
         return places
 

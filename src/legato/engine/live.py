@@ -50,7 +50,7 @@ class Live:
         self._shut = False
         self._feeds: dict[TurnId, _Feed] = {}
         self._bells: dict[str, set[asyncio.Event]] = {}  # those who follow a turn, or a conversation
-        self._ends: dict[TurnId, set[asyncio.Future[Turn | None]]] = {}  # those who wait for the end
+        self._ends: dict[str, set[asyncio.Future[Turn | None]]] = {}  # those who wait for the end
 
     # -- the worker's side
 
@@ -77,10 +77,10 @@ class Live:
         self._db.tell(Hint("events", turn_id))
 
     def admitted(self, conversation_id: ConversationId) -> None:
-        """Something was admitted to a conversation."""
-        self._ring(conversation_id)
+        """Something was admitted to a conversation, or done in it on the spot."""
+        self.nudge(conversation_id)
 
-    def nudge(self, turn_id: TurnId, turn: Turn | None = None) -> None:
+    def nudge(self, turn_id: str, turn: Turn | None = None) -> None:
         """Something may have changed: whoever follows this turn or waits for it looks again."""
         self._ring(turn_id)
         for end in self._ends.get(turn_id, ()):
@@ -91,7 +91,7 @@ class Live:
         """This process is leaving: whoever follows or waits is told to come back."""
         self._shut = True
         for followed in {*self._bells, *self._ends}:
-            self.nudge(TurnId(followed))
+            self.nudge(followed)
 
     def watch(self, turn_id: TurnId) -> None:
         """Someone, here or elsewhere, follows this turn."""
@@ -137,13 +137,17 @@ class Live:
             await _within(POLL, bell.wait())
         self._check_open()
 
-    async def ended(self, turn_id: TurnId) -> Turn:
+    async def ended(self, waited_for: Turn) -> Turn:
         """The turn, once it has ended."""
-        ends = self._ends.setdefault(turn_id, set())
-        try:
-            while True:
-                end: asyncio.Future[Turn | None] = asyncio.get_running_loop().create_future()
-                ends.add(end)
+        turn_id = waited_for.id
+        keys: set[str] = {turn_id}
+        if waited_for.kind == "upkeep":  # done by whoever claims something in its conversation
+            keys.add(waited_for.conversation_id)
+        while True:
+            end: asyncio.Future[Turn | None] = asyncio.get_running_loop().create_future()
+            for key in keys:
+                self._ends.setdefault(key, set()).add(end)
+            try:
                 if turn_id not in self._feeds:
                     turn: Turn | None = await self._db.read(turns.get, turn_id)
                     if turn is not None and turn.ended:
@@ -152,11 +156,12 @@ class Live:
                 turn = await _within(POLL, end)
                 if turn is not None:
                     return turn
-                ends.discard(end)
-        finally:
-            ends.discard(end)
-            if not ends and self._ends.get(turn_id) is ends:
-                del self._ends[turn_id]
+            finally:
+                for key in keys:
+                    ends = self._ends.get(key, set())
+                    ends.discard(end)
+                    if not ends:
+                        self._ends.pop(key, None)
 
     def _check_open(self) -> None:
         if self._shut:

@@ -48,10 +48,12 @@ def unknown_outcome(call: ToolCall) -> ToolResult:
 
 
 def _cut_off(events: list[AnyEvent], lost: list[Opened]) -> Iterable[Draft]:
-    """The prose that followers saw and no entry holds."""
+    """The prose that followers saw and no entry holds. What was closed for them as complete stays complete."""
+    complete = {e.index for e in events if isinstance(e, Closed) and not e.incomplete}
     for item in lost:
         text = "".join(e.text for e in events if isinstance(e, Delta) and e.index == item.index)
+        incomplete = item.index not in complete
         if item.kind == "message":
-            yield Draft(item.id, Message("assistant", (Text(text),), incomplete=True))
+            yield Draft(item.id, Message("assistant", (Text(text),), incomplete=incomplete))
         elif item.kind == "reasoning":
-            yield Draft(item.id, Reasoning(text, incomplete=True))
+            yield Draft(item.id, Reasoning(text, incomplete=incomplete))

@@ -14,7 +14,7 @@ from contextlib import aclosing
 import structlog
 
 from legato.domain import fingerprint
-from legato.domain.entries import AnyBody, Draft, Entry, Message, Setup, ToolCall, ToolResult, draft
+from legato.domain.entries import AnyBody, Draft, Entry, Hide, Message, Reasoning, Setup, ToolCall, ToolResult, draft
 from legato.domain.events import Answered, AnyEvent, Joined
 from legato.domain.turns import Failure, Lease, Outcome, Turn, Usage
 from legato.engine import prompt, recovery
@@ -42,7 +42,7 @@ class TurnRun:
         self._max_attempts = max_attempts
         self.lease = lease
         self.interrupts = Interrupts()
-        self._usage = Usage()
+        self._usage = lease.turn.usage or Usage()  # what earlier attempts have cost is on the bill
         self._unwritten: list[Draft] = []  # a setup that goes along with the next entries
         live.open(self.turn.id)
 
@@ -104,10 +104,14 @@ class TurnRun:
             self.interrupts.stop()
         cast = self._roster.cast(self.turn.input.options.agent)
         bodies: list[AnyBody] = [entry.body for entry in view.entries]
-        bodies += await self._recover(remains, cast)
+        bodies += await self._clear_up(remains)
         if self.turn.attempts > self._max_attempts:
+            await self._call_tools(remains.in_doubt, Cast(cast.agent, cast.model, {}), again=True)
             deaths = self.turn.attempts - 1
             return await self._fail("attempts_exhausted", f"The gateway stopped {deaths} times in this turn.")
+        bodies += await self._call_tools(remains.in_doubt, cast, again=True)
+        if self.lease.begun:
+            bodies += await self._steered()
         setup = self._setup(cast, view)
         for _ in range(cast.agent.max_steps):
             await self._listen(cast, prompt.build(self.turn, setup, view.summary, bodies))
@@ -141,17 +145,24 @@ class TurnRun:
                     self._journal.emit(told)
         self._usage += self._step.usage
 
-    async def _recover(self, remains: recovery.Remains, cast: Cast) -> list[AnyBody]:
-        """Close what a crash left open, and settle the calls that it left in doubt."""
-        if remains.closing or remains.cut_off:
-            await self._append(remains.cut_off, remains.closing)
-        results = await self._call_tools(remains.in_doubt, cast, again=True)
-        return [*(d.body for d in remains.cut_off), *results]
+    async def _clear_up(self, remains: recovery.Remains) -> list[AnyBody]:
+        """Close what a crash left open. Prose that followers saw whole is kept whole and hidden from the model, which
+        takes a new run at this step."""
+        if not remains.closing and not remains.cut_off:
+            return []
+        first, _ = await self._journal.append(remains.cut_off, remains.closing)
+        whole = [seq for seq, d in enumerate(remains.cut_off, first) if not _cut(d.body)]
+        if whole:
+            await self._journal.append([draft(Hide(seq, seq, why="said before a crash")) for seq in whole])
+        return [d.body for d in remains.cut_off if _cut(d.body)]
 
     async def _call_tools(self, calls: Iterable[ToolCall], cast: Cast, *, again: bool) -> list[ToolResult]:
         """Carry out calls side by side; each result is durable as it arrives."""
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(self._call_tool(call, cast, again=again)) for call in calls]
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(self._call_tool(call, cast, again=again)) for call in calls]
+        except ExceptionGroup as errors:  # a tool's own fault is a result; this is the store's
+            raise errors.exceptions[0] from errors
         results = [result for task in tasks if (result := task.result()) is not None]
         if len(results) < len(tasks):
             raise Interrupted
@@ -167,6 +178,7 @@ class TurnRun:
 
     async def _steered(self) -> list[AnyBody]:
         """Inputs that join this turn between two steps."""
+        self.interrupts.check()
         if not await self._db.read(turns.steering, self.turn.conversation_id):
             return []
         joined = await self._db.write(turns.absorb, self.lease)
@@ -177,7 +189,7 @@ class TurnRun:
 
     async def _append(self, drafts: Iterable[Draft], events: Iterable[AnyEvent]) -> None:
         unwritten, self._unwritten = self._unwritten, []
-        await self._journal.append([*unwritten, *drafts], events)
+        await self._journal.append([*unwritten, *drafts], events, progress=self._usage)
 
     def _done(self, said: list[AnyBody]) -> Outcome:
         """The end of a turn whose last step said this. A client that keeps its own history will send the last message
@@ -197,6 +209,10 @@ class TurnRun:
 
     async def _end(self, outcome: Outcome, drafts: Iterable[Draft] = (), events: Iterable[AnyEvent] = ()) -> Ending:
         return await self._journal.finish(outcome, [*self._unwritten, *drafts], events)
+
+
+def _cut(body: AnyBody) -> bool:
+    return isinstance(body, Message | Reasoning) and body.incomplete
 
 
 async def _left_behind(tx: Tx, turn: Turn) -> tuple[list[AnyEvent], list[Entry], View]:

@@ -5,8 +5,8 @@ quicker. Whatever happens to a turn here, its row says so, and another process (
 """
 
 import asyncio
-from collections.abc import Coroutine
-from contextlib import suppress
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 import structlog
@@ -47,6 +47,8 @@ class Worker:
         self.node: NodeId = new_node_id()
         self._running: dict[TurnId, TurnRun] = {}
         self._claiming: set[ConversationId] = set()  # conversations that a task here is seeing to
+        self._reserved = 0  # places for claims under way
+        self._backlog = False  # something waits that there was no room for
         self._leaving = False
         self._scan_now = asyncio.Event()
         self._index_now = asyncio.Event()
@@ -65,6 +67,7 @@ class Worker:
         return self
 
     async def __aexit__(self, *error: object) -> None:
+        self._leaving = True
         for chore in self._chores:
             chore.cancel()
         for run in self._running.values():
@@ -92,7 +95,20 @@ class Worker:
 
     @property
     def has_room(self) -> bool:
-        return not self._leaving and len(self._running) < self._settings.concurrency
+        return not self._leaving and len(self._running) + self._reserved < self._settings.concurrency
+
+    @contextmanager
+    def room(self) -> Iterator[NodeId | None]:
+        """A place for a turn that may be claimed inside, for this node; None when there is none."""
+        if not self.has_room:
+            self._backlog = True
+            yield None
+            return
+        self._reserved += 1
+        try:
+            yield self.node
+        finally:
+            self._reserved -= 1
 
     @property
     def running(self) -> int:
@@ -107,10 +123,14 @@ class Worker:
     def offer(self, conversation_id: ConversationId, lost: TurnId | None = None) -> None:
         """There may be a turn to claim in this conversation."""
         if not self.has_room:
-            self._scan_now.set()  # looked for again when there is room
+            self._backlog = True  # looked for again when there is room
         elif conversation_id not in self._claiming:
             self._claiming.add(conversation_id)
             self._group.create_task(self._work(conversation_id, None, lost))
+
+    def index_soon(self) -> None:
+        """Something was written that search does not know yet."""
+        self._index_now.set()
 
     def stop(self, turn_id: TurnId) -> None:
         """Stop a turn if it runs here."""
@@ -154,12 +174,20 @@ class Worker:
             self._claiming.discard(conversation_id)
 
     async def _claim(self, conversation_id: ConversationId, lost: TurnId | None = None) -> TurnRun | None:
-        lease = await self._db.write(turns.claim, conversation_id, self.node, lost)
-        return self._begin(lease) if lease is not None else None
+        with self.room() as node:
+            if node is None:
+                return None
+            lease = await self._db.write(turns.claim, conversation_id, node, lost)
+            run = self._begin(lease) if lease is not None else None
+        self._live.admitted(conversation_id)  # upkeep that stood in the way is done
+        self._index_now.set()
+        return run
 
     def _begin(self, lease: Lease) -> TurnRun:
         run = TurnRun(self._db, self._live, self._roster, lease, max_attempts=self._settings.max_attempts)
         self._running[lease.turn.id] = run
+        if self._leaving:
+            run.interrupts.leave()
         metrics.RUNNING.set(len(self._running))
         if lease.begun:
             metrics.TAKEN_OVER.inc()
@@ -176,6 +204,8 @@ class Worker:
             del self._running[turn.id]
             metrics.RUNNING.set(len(self._running))
             self._idle.set()
+            if self._backlog:
+                self._scan_now.set()
         if ending is None:
             return False
         metrics.ENDED.labels(ending.turn.status).inc()
@@ -206,9 +236,12 @@ class Worker:
                     await self._scan_now.wait()
             self._scan_now.clear()
             if self.has_room:
-                room = self._settings.concurrency - len(self._running)
+                self._backlog = False
+                room = self._settings.concurrency - len(self._running) - self._reserved
                 with _outage("looking for turns"):
-                    for conversation_id in await self._db.read(turns.claimable, self.node, room):
+                    found = await self._db.read(turns.claimable, self.node, room + 1)
+                    self._backlog = len(found) > room
+                    for conversation_id in found[:room]:
                         self.offer(conversation_id)
 
     async def _index(self) -> None:

@@ -50,6 +50,7 @@ async def lock_or_create(
             "'._:@+-'.",
             param="conversation",
         )
+    await _check_free(tx, principal, handle)
     conversation = await create(tx, principal, agent=agent, kind=kind)
     await tx.run(
         "add_alias", principal=principal, scheme=handle.scheme, value=handle.value, conversation=conversation.id
@@ -93,8 +94,17 @@ async def bind(tx: Tx, principal: PrincipalId, name: Name, conversation_id: Conv
         return
     if present is not None and not move:
         raise AliasTaken(f"{_shown(name)} already means conversation {present.id}.")
+    await _check_free(tx, principal, name)
     statement = "move_alias" if move else "add_alias"
     await tx.run(statement, principal=principal, scheme=name.scheme, value=name.value, conversation=conversation_id)
+
+
+async def _check_free(tx: Tx, principal: PrincipalId, name: Name) -> None:
+    """An address belongs to the principal that paired it."""
+    if isinstance(name, Address):
+        owner = await one(tx.run("owner_of_address", value=name.value))
+        if owner is not None and owner[0] != principal:
+            raise AliasTaken(f"The {name.channel} address belongs to somebody else.")
 
 
 async def unbind(tx: Tx, principal: PrincipalId, name: Name) -> bool:

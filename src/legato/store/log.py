@@ -143,6 +143,11 @@ async def entries_at(tx: Tx, conversation_id: ConversationId, first: int, last: 
     return [_entry(row) for row in rows]
 
 
+async def body_at(tx: Tx, conversation_id: ConversationId, seq: int) -> AnyBody | None:
+    """What a conversation reads at a position."""
+    return await _body_at(tx, await lineage(tx, conversation_id), seq)
+
+
 def newest_control(known: Sequence[Control]) -> int:
     """The position of the newest control entry: what a summary made in the background is compared with."""
     return max((c.seq for c in known if c.kind != "setup"), default=0)
@@ -164,8 +169,8 @@ async def _spans(tx: Tx, stretches: Sequence[Stretch], spans: Iterable[Span], li
 async def _body_at(tx: Tx, stretches: Sequence[Stretch], seq: int | None) -> AnyBody | None:
     if seq is None:
         return None
-    [entry] = await _spans(tx, stretches, [(seq, seq)])
-    return entry.body
+    entries = await _spans(tx, stretches, [(seq, seq)])
+    return entries[0].body if entries else None
 
 
 def _entry(row: Row) -> Entry:

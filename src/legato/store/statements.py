@@ -41,12 +41,6 @@ _COLUMNS = {
     "entry": "seq, id, turn_id, body, created_at",
     "delivery": "id, turn_id, address, body, status, attempts, platform_message_id",
 }
-_PHRASES = {
-    "written": (
-        "case when first_seq is not null then"
-        " (select head_seq from conversations where conversations.id = turns.conversation_id) end"
-    ),
-}
 _HEAD = re.compile(r"^-- name: (\w+)(?: \[(\w+)\])?$", re.MULTILINE)
 _PARAM = re.compile(r"(?<![:\w]):([a-z]\w*)")
 _MACRO = re.compile(r"\{(\w+)\}")
@@ -81,7 +75,7 @@ def statements(dialect: Dialect) -> dict[str, Statement]:
 
 def compile_statement(name: str, text: str, dialect: Dialect) -> Statement:
     """Fill the macros, drop the comments, and number the parameters."""
-    words = _MACROS[dialect] | _COLUMNS | _PHRASES
+    words = _MACROS[dialect] | _COLUMNS
     text = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("--"))
     text = _MACRO.sub(lambda m: words[m[1]], text).strip().removesuffix(";")
     params: list[str] = []

@@ -13,7 +13,7 @@ from msgspec import Struct, json
 
 from legato.domain.conversations import Conversation
 from legato.domain.entries import Draft, Entry, Hide, draft
-from legato.domain.events import AnyEvent
+from legato.domain.events import AnyEvent, retell
 from legato.domain.handles import ById
 from legato.domain.ids import ConversationId, NodeId, PrincipalId, TurnId
 from legato.domain.turns import (
@@ -241,12 +241,20 @@ async def _upkeep(tx: Tx, turn: Turn) -> int:
 
 
 async def append(
-    tx: Tx, lease: Lease, drafts: Sequence[Draft], *, first_n: int = 0, events: Sequence[AnyEvent] = ()
+    tx: Tx,
+    lease: Lease,
+    drafts: Sequence[Draft],
+    *,
+    first_n: int = 0,
+    events: Sequence[AnyEvent] = (),
+    progress: Usage | None = None,
 ) -> tuple[int, int]:
-    """Write entries and the events that told of them, under the lease."""
+    """Write entries and the events that told of them, under the lease. `progress` is the turn's bill so far: it moved
+    on, and did not only clear up what a crash left."""
     turn = lease.turn
     places = await log.append(tx, turn.conversation_id, lease.fence, turn.id, drafts)
-    await tx.run("mark_progress", id=turn.id)
+    if progress is not None:
+        await tx.run("mark_progress", id=turn.id, usage=json.encode(progress).decode())
     await _put_events(tx, lease, first_n, events)
     return places
 
@@ -424,9 +432,13 @@ async def newest_number(tx: Tx, conversation_id: ConversationId) -> int:
 
 
 async def events_from(tx: Tx, turn_id: TurnId, n: int) -> tuple[Turn, list[AnyEvent]]:
-    """A turn's status, and its events from number `n` on: when it has ended, these are the last ones."""
+    """A turn's status, and its events from number `n` on: when it has ended, these are the last ones. Events that were
+    forgotten since are told again from the entries."""
     turn = await get(tx, turn_id)
     events: list[AnyEvent] = []
+    if turn.pruned_at is not None:
+        brought = {d.id for d in turn.input.drafts}
+        return turn, retell(e for e in await log.entries_of_turn(tx, turn) if e.id not in brought)[n:]
     for first_n, payload in await tx.run("events_after", turn=turn_id, n=n):
         events.extend(_events.decode(payload)[max(0, n - first_n) :])
     return turn, events

@@ -7,6 +7,10 @@ insert into principals (id, created_at) values (:principal, {now}) on conflict d
 insert into aliases (principal, scheme, value, conversation_id, created_at)
 values (:principal, :scheme, :value, :conversation, {now});
 
+-- name: owner_of_address
+-- An address is unique in the whole installation.
+select principal from aliases where scheme = 'address' and value = :value;
+
 -- name: move_alias
 -- Point a name at another conversation of the same principal (reset, resume, bind).
 insert into aliases (principal, scheme, value, conversation_id, created_at)

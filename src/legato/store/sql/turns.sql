@@ -68,21 +68,22 @@ and not exists (
 group by t.conversation_id order by min(t.created_at) limit :limit;
 
 -- name: claim_turn
--- The turn that is next in a conversation: the one whose node died, else an interrupt, else the oldest waiting. A node
--- that overslept its lease does not take its own turns from itself, except one it names as lost.
+-- The turn that is next in a conversation: the one whose node died, else one that was handed back, else an interrupt,
+-- else the oldest waiting. A node that overslept its lease does not take its own turns from itself, except one it names
+-- as lost.
 update turns set status = 'running', owner = :node, attempts = attempts + 1, claimed_at = {now},
     first_seq = coalesce(first_seq, cast(:next_seq as bigint))
 where id = (
     select q.id from turns q
     where q.conversation_id = :conversation and q.status in ('queued', 'running')
-    order by (q.status = 'running') desc, (q.busy = 'interrupt') desc, q.n limit 1)
+    order by (q.status = 'running') desc, (q.first_seq is not null) desc, (q.busy = 'interrupt') desc, q.n limit 1)
 and (status = 'queued' or (id = :lost and owner = :node) or not exists (
     select 1 from nodes where nodes.id = turns.owner and (nodes.lease_until > {now} or nodes.id = :node)))
 returning {turn};
 
 -- name: mark_progress
--- A turn that moves on earns its attempts back.
-update turns set attempts = 0 where id = :id and attempts > 0;
+-- A turn that moves on earns its attempts back, and has its bill so far written down.
+update turns set attempts = 0, usage = :usage where id = :id;
 
 -- name: end_turn
 update turns set status = :status, owner = null, last_seq = :last_seq, usage = :usage, failure = :failure,
@@ -95,21 +96,23 @@ update turns set status = 'queued', owner = null, attempts = case when attempts 
 where id = :id and status = 'running' returning id;
 
 -- name: cancel_queued
--- One that was handed back has written something already, and ends where the log ends now.
-update turns set status = 'cancelled', ended_at = {now}, cancel_at = {now}, last_seq = {written}
-where id = :id and status = 'queued' returning {turn};
+-- Only one that never began: one that was handed back has something to close.
+update turns set status = 'cancelled', ended_at = {now}, cancel_at = {now}
+where id = :id and status = 'queued' and first_seq is null returning {turn};
 
 -- name: cancel_all_queued
-update turns set status = 'cancelled', ended_at = {now}, cancel_at = {now}, last_seq = {written}
-where conversation_id = :conversation and status in ('queued', 'running') and status = 'queued';
+update turns set status = 'cancelled', ended_at = {now}, cancel_at = {now}
+where conversation_id = :conversation and status in ('queued', 'running') and status = 'queued' and first_seq is null;
 
 -- name: request_cancel
--- A running turn is stopped by the worker that holds it; the wish is durable.
-update turns set cancel_at = coalesce(cancel_at, {now}) where id = :id and status = 'running' returning {turn};
+-- A turn that has begun is stopped by the worker that holds it, or will; the wish is durable.
+update turns set cancel_at = coalesce(cancel_at, {now})
+where id = :id and status in ('queued', 'running') and first_seq is not null returning {turn};
 
 -- name: request_interrupt
 update turns set cancel_at = coalesce(cancel_at, {now})
-where conversation_id = :conversation and status = 'running' and kind = 'talk' returning id;
+where conversation_id = :conversation and status in ('queued', 'running') and first_seq is not null and kind = 'talk'
+returning id;
 
 -- name: steering_turns
 -- Inputs that want to join the running turn, in order.
