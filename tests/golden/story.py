@@ -204,19 +204,19 @@ async def _undone_and_cancelled(teller: Teller) -> None:
 
 
 async def _handed_back(teller: Teller) -> None:
-    """A turn that its process handed back; another went before it, and then it went on."""
+    """A turn that its process handed back, and that went on; then one that was in a hurry."""
     db, main = teller.db, ConversationId(teller.ids["main"])
     lease = await teller.lease("resumed", ById(main), said("Take your time."))
     cut = answer("Let me", incomplete=True)
     opened = [Opened(0, cut.id, "message"), Delta(0, "Let me")]
     await db.write(turns.add_events, lease, 0, opened)
     await db.write(turns.release, lease)
-    await teller.done(await teller.lease("interrupting", ById(main), said("Quick!"), busy="interrupt"), "Yes?")
     lease_again = await db.write(turns.claim, main, NODE)
     assert lease_again is not None
     assert lease_again.turn.id == lease.turn.id
     await db.write(turns.append, lease_again, [cut], first_n=2, events=[Closed(0, incomplete=True)])
     await teller.done(lease_again, "Let me see: yes.", first_n=3, index=1)
+    await teller.done(await teller.lease("interrupting", ById(main), said("Quick!"), busy="interrupt"), "Yes?")
 
 
 async def _forks(teller: Teller) -> None:

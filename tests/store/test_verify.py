@@ -157,7 +157,10 @@ async def test_a_turn_that_was_handed_back_and_then_cancelled_is_sound(copy: Any
         lease = await teller.lease("handed back", Slug("other"), story.said("Go on."))
         await db.write(turns.append, lease, [story.answer("I go", incomplete=True)])
         await db.write(turns.release, lease)
-        cancelled = await db.write(turns.cancel, story.ALICE, lease.turn.id)
+        asked = await db.write(turns.cancel, story.ALICE, lease.turn.id)
+        assert (asked.status, asked.cancel_at is not None) == ("queued", True)
+        again = await db.write(turns.claim, asked.conversation_id, story.NODE)
+        cancelled = (await db.write(turns.finish, again, Outcome(status="cancelled"))).turn
         assert (cancelled.status, cancelled.first_seq, cancelled.last_seq) == ("cancelled", 1, 2)
         assert await findings(db) == []
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from msgspec import Struct, json
 
 from legato.domain.conversations import Conversation
-from legato.domain.entries import Draft, Entry, Hide, draft
+from legato.domain.entries import Draft, Entry, Hide, draft, span_of
 from legato.domain.events import AnyEvent, retell
 from legato.domain.handles import ById
 from legato.domain.ids import ConversationId, NodeId, PrincipalId, TurnId
@@ -206,7 +206,7 @@ async def _claim(
         turn = _turn(row)
         begun = turn.first_seq is not None and turn.first_seq <= head
         if turn.kind == "upkeep":
-            head = await _upkeep(tx, turn)
+            head = await _upkeep(tx, turn, head)
             continue
         hides = [draft(Hide(first, last, why="failed try")) for first, last in turn.input.hides]
         drafts = [] if begun else [*hides, *turn.input.drafts]
@@ -220,21 +220,26 @@ async def claimable(tx: Tx, node: NodeId, limit: int) -> list[ConversationId]:
     return [conversation_id for (conversation_id,) in await tx.run("open_conversations", node=node, limit=limit)]
 
 
-async def _upkeep(tx: Tx, turn: Turn) -> int:
-    """Append what an upkeep turn brings, unless the log has moved past what it was prepared from. Returns the newest
-    position."""
+async def _upkeep(tx: Tx, turn: Turn, head: int) -> int:
+    """Append what an upkeep turn brings, unless the log has moved past what it was prepared from, or does not reach as
+    far as it points. Returns the newest position."""
     drafts: Sequence[Draft] = turn.input.drafts
     outcome = Outcome(status="done")
-    if turn.input.expects is not None:
-        known = await log.controls(tx, await log.lineage(tx, turn.conversation_id))
-        if log.newest_control(known) != turn.input.expects:
-            drafts = ()
-            outcome = Outcome(
-                status="failed", failure=Failure("stale", "The conversation changed since this was prepared.")
-            )
+    if failure := await _misfit(tx, turn, head):
+        drafts, outcome = (), Outcome(status="failed", failure=failure)
     _, head = await log.open_head(tx, turn.conversation_id, turn.id, drafts)
     await _end(tx, turn, outcome, head)
     return head
+
+
+async def _misfit(tx: Tx, turn: Turn, head: int) -> Failure | None:
+    if turn.input.expects is not None:
+        known = await log.controls(tx, await log.lineage(tx, turn.conversation_id))
+        if log.newest_control(known) != turn.input.expects:
+            return Failure("stale", "The conversation changed since this was prepared.")
+    if any((span_of(d.body)[1] or 0) > head + place for place, d in enumerate(turn.input.drafts)):
+        return Failure("invalid_position", f"It points past the end of the log, which is at {head}.")
+    return None
 
 
 # -- progress

@@ -11,7 +11,7 @@ where status = 'pending' and id = (
     select d.id from deliveries d where d.status = 'pending'
     and not exists (
         select 1 from deliveries s where s.address = d.address and s.status in ('pending', 'sending')
-        and s.status = 'sending')
+        and (s.status = 'sending' or s.id < d.id))
     order by d.id limit 1 {skip_locked})
 returning {delivery};
 

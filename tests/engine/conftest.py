@@ -1,0 +1,83 @@
+"""The rooms of a gateway on SQLite and on PostgreSQL; after every test the store is proved sound."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import asyncpg
+import pytest
+import structlog
+
+from engine.rooms import Rooms, quiet
+from legato.domain.ids import new_id
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    before = structlog.get_config()
+    quiet()
+    yield
+    structlog.configure(**before)
+
+
+@pytest.fixture(scope="session")
+def pg_store(pg_server: str) -> Iterator[str]:
+    """One database for all tests here: making one for each would take longer than most of them."""
+    name = new_id("engine")
+    _run(pg_server, f"create database {name}")
+    yield pg_server.replace("/postgres?", f"/{name}?")
+    _run(pg_server, f"drop database if exists {name} with (force)")
+
+
+@pytest.fixture
+def pg_empty(pg_store: str) -> str:
+    """The URL of that database, without anything that an earlier test left."""
+    _run(
+        pg_store,
+        "select pg_terminate_backend(pid) from pg_stat_activity"
+        " where datname = current_database() and pid <> pg_backend_pid()",
+        """do $$ begin execute coalesce(
+            (select 'truncate ' || string_agg(quote_ident(tablename), ', ') from pg_tables
+             where schemaname = 'public' and tablename <> 'schema_version'), 'select 1'); end $$""",
+    )
+    return pg_store
+
+
+def _run(url: str, *statements: str) -> None:
+    async def run() -> None:
+        connection = await asyncpg.connect(url)
+        for statement in statements:
+            await connection.execute(statement)
+        await connection.close()
+
+    with asyncio.Runner() as runner:
+        runner.run(run())
+
+
+async def _opened(home: Path, url: str = "") -> AsyncIterator[Rooms]:
+    rooms = Rooms(home, url)
+    try:
+        yield rooms
+    finally:
+        await rooms.close_all()
+    assert await rooms.findings() == []
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest) -> str:
+    """Which database: nothing for SQLite, or a URL."""
+    return request.getfixturevalue("pg_empty") if request.param == "postgres" else ""
+
+
+@pytest.fixture
+async def rooms(url: str, tmp_path: Path) -> AsyncIterator[Rooms]:
+    """Where processes can be started, on both databases in turn."""
+    async for opened in _opened(tmp_path / "home", url):
+        yield opened
+
+
+@pytest.fixture
+async def shared(pg_empty: str, tmp_path: Path) -> AsyncIterator[Rooms]:
+    """Where several processes can run at once: PostgreSQL."""
+    async for opened in _opened(tmp_path / "home", pg_empty):
+        yield opened

@@ -1,0 +1,817 @@
+"""Which rules the design has, how each is taken out, and which tests must notice. `rules.py` does it.
+
+A text is replaced in a file under `src/legato`; it is there exactly once. Where several guards hold a rule, some rows
+take them out one by one and one takes out all. In a test's id `[*` stands for both databases.
+"""
+
+from typing import NamedTuple
+
+
+class Change(NamedTuple):
+    """A text in a file under `src/legato`, and what takes its place."""
+
+    file: str
+    old: str
+    new: str
+
+
+class Removal(NamedTuple):
+    """A rule, what of it is taken out and how, and the tests that must go red."""
+
+    rule: str
+    what: str
+    changes: list[Change]
+    tests: list[str]
+
+    @property
+    def test_ids(self) -> list[str]:
+        """The ids as pytest knows them."""
+        databases = {test: ("sqlite", "postgres") if "[*" in test else ("",) for test in self.tests}
+        return [f"tests/{test.replace('[*', '[' + name)}" for test, names in databases.items() for name in names]
+
+
+NAME = "a name means one conversation, within one owner, for ever"
+ID = "an id ever given out always resolves, to the same conversation"
+ONCE = "an inbound event is admitted once"
+ONE = "one running turn per conversation, across processes and machines"
+FENCE = "a writer that lost its lease cannot write"
+SEQ = "seq has no gap and no duplicate"
+FORK = "previous_response_id: continue or fork is decided once"
+UPKEEP = "maintenance is invisible to clients"
+DURABLE = "acknowledged means durable"
+MEMORY = "never silently in memory"
+KEPT = "what was said is never lost"
+FAILED = "a failed turn keeps what was said"
+OWED = "an answer is owed exactly when the turn is done"
+LEAVE = "a disconnect cancels nothing"
+CACHE = "caches cannot be stale"
+PREFIX = "the prompt prefix is byte-stable over restarts"
+OWNER = "nobody reads another's conversation"
+SHAPE = "the provider always gets a well-formed request"
+WINDOW = "transcript and context are pure functions of the list (DESIGN §1)"
+TURNS = "turns go through their states in order (DESIGN §10)"
+
+RULES = (
+    *(NAME, ID, ONCE, ONE, FENCE, SEQ, FORK, UPKEEP, DURABLE, MEMORY, KEPT, FAILED, OWED, LEAVE, CACHE, PREFIX),
+    *(OWNER, SHAPE, WINDOW, TURNS),
+)
+
+CORE = "store/migrations/0001_core.sql"
+GUARDS_SQLITE = "store/migrations/0002_guards.sqlite.sql"
+GUARDS_POSTGRES = "store/migrations/0002_guards.postgres.sql"
+TURNS_SQL, LOG_SQL, NAMES_SQL = "store/sql/turns.sql", "store/sql/log.sql", "store/sql/directory.sql"
+OUTBOX_SQL = "store/sql/outbox.sql"
+TURNS_PY, NAMES_PY, SQLITE_PY = "store/turns.py", "store/directory.py", "store/sqlite.py"
+
+NO_ALIAS_KEY = Change(CORE, "primary key (principal, scheme, value)", "check (value is not null)")
+NO_DEDUP_INDEX = Change(CORE, "create unique index turns_dedup", "create index turns_dedup")
+NO_DEDUP_LOOKUP = Change("store/turns.py", "seen = await _same_submission(tx, submission)", "seen: Turn | None = None")
+NO_RUNNING_INDEX = Change(CORE, "create unique index turns_one_running", "create index turns_one_running")
+NO_LIVING_OWNER = Change(
+    TURNS_SQL,
+    "select 1 from nodes where nodes.id = turns.owner and (nodes.lease_until > {now} or nodes.id = :node)))",
+    "select 1 from nodes where nodes.id = :node and nodes.id <> nodes.id))",
+)
+NO_ENTRY_KEY = Change(CORE, "primary key (conversation_id, seq)", "check (seq is not null)")
+NO_ADVANCE = Change(
+    LOG_SQL,
+    "update conversations set head_seq = head_seq + :count, updated_at = {now}\n",
+    "update conversations set head_seq = head_seq + 0 * :count, updated_at = {now}\n",
+)
+
+REMOVALS = [
+    Removal(
+        NAME,
+        "the primary key of aliases",
+        [NO_ALIAS_KEY],
+        [
+            "store/test_directory.py::test_the_schema_refuses_a_second_meaning_of_a_name[*]",
+            "store/test_races.py::test_twenty_first_contacts_under_one_name_make_one_conversation[postgres-slug]",
+            "store/test_races.py::test_of_two_that_bind_one_name_the_second_is_refused[postgres]",
+        ],
+    ),
+    Removal(
+        NAME,
+        "an address belongs to one principal of the installation (unique index)",
+        [Change(CORE, "create unique index aliases_address", "create index aliases_address")],
+        ["store/test_directory.py::test_the_schema_refuses_an_address_of_two_principals[*]"],
+    ),
+    Removal(
+        NAME,
+        "whoever loses the race for a name looks again",
+        [Change("store/postgres.py", "    asyncpg.UniqueViolationError,  # someone", "    # someone")],
+        ["store/test_races.py::test_twenty_first_contacts_under_one_name_make_one_conversation[postgres-slug]"],
+    ),
+    Removal(
+        NAME,
+        "a name belongs to its principal when it is looked up",
+        [
+            Change(
+                NAMES_SQL,
+                "from aliases where principal = :principal and scheme = :scheme and value = :value)\n"
+                "and principal = :principal and deleted_at is null;",
+                "from aliases where scheme = :scheme and value = :value order by principal limit 1)\n"
+                "and (principal = :principal or true) and deleted_at is null;",
+            )
+        ],
+        ["store/test_directory.py::test_anothers_conversation_is_as_unknown_as_one_that_never_was[*]"],
+    ),
+    Removal(
+        ID,
+        "a name is found before anything is made",
+        [
+            Change(
+                NAMES_PY,
+                "    if conversation is not None:\n        return conversation\n    if isinstance(handle, ById):",
+                "    if isinstance(handle, ById):",
+            )
+        ],
+        ["store/test_directory.py::test_every_id_and_name_given_out_still_resolves_to_the_same_conversation[*]"],
+    ),
+    Removal(
+        ID,
+        "a name in use is re-pointed only on purpose (the question, and the statement that cannot)",
+        [
+            Change(NAMES_PY, "if present is not None and not move:", "if present is None and move is None:"),
+            Change(NAMES_PY, '"move_alias" if move else "add_alias"', '"move_alias"'),
+        ],
+        ["store/test_directory.py::test_a_name_in_use_is_not_taken_by_accident[*]"],
+    ),
+    Removal(
+        ONCE,
+        "the unique index of dedup keys",
+        [NO_DEDUP_INDEX],
+        [
+            "store/test_admission.py::test_the_schema_refuses_a_second_turn_under_a_dedup_key[*]",
+            "store/test_races.py::test_twenty_submissions_under_one_dedup_key_are_one_turn[postgres-no name]",
+            "store/test_races.py::test_twenty_submissions_under_one_dedup_key_are_one_turn[postgres-one name]",
+        ],
+    ),
+    Removal(
+        ONCE,
+        "looking for the dedup key",
+        [NO_DEDUP_LOOKUP],
+        ["store/test_admission.py::test_the_same_dedup_key_is_the_same_turn[*]"],
+    ),
+    Removal(
+        ONCE,
+        "index and lookup together",
+        [NO_DEDUP_INDEX, NO_DEDUP_LOOKUP],
+        [
+            "store/test_admission.py::test_a_repeated_submission_without_a_conversation_makes_no_second_one[*]",
+            "engine/test_busy.py::test_a_submission_sent_again_is_the_same_turn[*]",
+        ],
+    ),
+    Removal(
+        ONCE,
+        "another request under the same key is refused",
+        [Change(TURNS_PY, "if turn.request_hash != submission.request_hash:", "if turn.request_hash == ():")],
+        ["store/test_admission.py::test_the_same_dedup_key_with_another_request_is_refused[*]"],
+    ),
+    Removal(
+        ONCE,
+        "a dedup key belongs to its principal",
+        [
+            Change(
+                TURNS_SQL,
+                "where principal = :principal and dedup_key = :dedup_key",
+                "where (principal = :principal or true) and dedup_key = :dedup_key",
+            )
+        ],
+        ["store/test_admission.py::test_another_principals_dedup_key_is_another_key[*]"],
+    ),
+    Removal(
+        ONE,
+        "the partial unique index",
+        [NO_RUNNING_INDEX],
+        ["store/test_leases.py::test_the_schema_refuses_a_second_running_turn[*]"],
+    ),
+    Removal(
+        ONE,
+        "a turn of a living node is not taken",
+        [NO_LIVING_OWNER],
+        [
+            "store/test_leases.py::test_a_turn_is_taken_over_only_after_its_nodes_lease_ran_out[*]",
+            "store/test_leases.py::test_a_renewed_lease_keeps_its_turns[*]",
+        ],
+    ),
+    Removal(
+        ONE,
+        "the index, and that the running turn comes first and its living node is asked",
+        [
+            NO_RUNNING_INDEX,
+            NO_LIVING_OWNER,
+            Change(
+                TURNS_SQL,
+                "order by (q.status = 'running') desc,",
+                "order by (q.status = 'queued') desc,",
+            ),
+        ],
+        [
+            "store/test_leases.py::test_while_a_turn_runs_nothing_else_of_its_conversation_is_claimed[*-another node]",
+            "store/test_races.py::test_of_eight_claimers_one_gets_the_turn[postgres]",
+        ],
+    ),
+    Removal(
+        ONE,
+        "a node takes back only what is its own",
+        [Change(TURNS_SQL, "or (id = :lost and owner = :node) or", "or id = :lost or")],
+        ["store/test_leases.py::test_a_node_takes_back_nothing_that_another_living_node_runs[*]"],
+    ),
+    Removal(
+        FENCE,
+        "the fence in every append",
+        [
+            Change(
+                LOG_SQL,
+                "set head_seq = head_seq + :count, updated_at = {now}\nwhere id = :id and fence = :fence",
+                "set head_seq = head_seq + :count, updated_at = {now}\nwhere id = :id and cast(:fence as bigint) >= 0",
+            )
+        ],
+        [
+            "store/test_leases.py::test_whoever_lost_the_lease_writes_nothing[*-taken_over]",
+            "store/test_leases.py::test_whoever_lost_the_lease_writes_nothing[*-released]",
+            "store/test_races.py::test_an_append_that_meets_a_takeover_is_refused[postgres]",
+        ],
+    ),
+    Removal(
+        FENCE,
+        "the fence in the last append",
+        [
+            Change(
+                LOG_SQL,
+                "fence = fence + 1, updated_at = {now}\nwhere id = :id and fence = :fence",
+                "fence = fence + 1, updated_at = {now}\nwhere id = :id and cast(:fence as bigint) >= 0",
+            )
+        ],
+        [
+            "store/test_leases.py::test_whoever_lost_the_lease_writes_nothing[*-taken_over]",
+            "store/test_races.py::test_an_end_that_meets_a_takeover_is_refused[postgres]",
+        ],
+    ),
+    Removal(
+        FENCE,
+        "the fence of events",
+        [
+            Change(
+                TURNS_SQL,
+                "where id = :conversation and fence = :fence {for_share}",
+                "where id = :conversation and cast(:fence as bigint) >= 0 {for_share}",
+            )
+        ],
+        [
+            "store/test_leases.py::test_whoever_lost_the_lease_writes_nothing[*-taken_over]",
+            "store/test_leases.py::test_whoever_lost_the_lease_writes_nothing[*-ended]",
+            "store/test_races.py::test_events_that_meet_a_takeover_are_refused[postgres]",
+        ],
+    ),
+    Removal(
+        FENCE,
+        "events hold the row that proves their lease until they are committed",
+        [Change(TURNS_SQL, "and fence = :fence {for_share}", "and fence = :fence")],
+        ["store/test_races.py::test_events_under_way_are_counted_by_the_heir[postgres]"],
+    ),
+    Removal(
+        FENCE,
+        "a new holder raises the fence",
+        [
+            Change(
+                LOG_SQL,
+                "fence = fence + 1, updated_at = {now}\nwhere id = :id returning head_seq, fence",
+                "updated_at = {now}\nwhere id = :id returning head_seq, fence",
+            )
+        ],
+        [
+            "store/test_leases.py::test_whoever_lost_the_lease_writes_nothing[*-taken_over]",
+            "store/test_leases.py::test_every_change_of_holder_raises_the_fence[*]",
+        ],
+    ),
+    Removal(
+        FENCE,
+        "whoever ends or hands back a turn raises the fence",
+        [
+            Change(
+                LOG_SQL,
+                "fence = fence + 1, updated_at = {now}\nwhere id = :id and fence = :fence",
+                "updated_at = {now}\nwhere id = :id and fence = :fence",
+            )
+        ],
+        [
+            "store/test_leases.py::test_whoever_lost_the_lease_writes_nothing[*-ended]",
+            "store/test_leases.py::test_whoever_lost_the_lease_writes_nothing[*-released]",
+        ],
+    ),
+    Removal(
+        SEQ,
+        "the head advances in the statement that gives the positions",
+        [NO_ADVANCE],
+        ["store/test_log.py::test_entries_are_numbered_without_a_gap[*]"],
+    ),
+    Removal(
+        SEQ,
+        "the primary key of entries",
+        [NO_ENTRY_KEY],
+        ["store/test_log.py::test_the_schema_refuses_a_second_entry_at_a_position[*]"],
+    ),
+    Removal(
+        SEQ,
+        "both: head and key",
+        [NO_ADVANCE, NO_ENTRY_KEY],
+        ["store/test_log.py::test_entries_are_numbered_without_a_gap[*]"],
+    ),
+    Removal(
+        SEQ,
+        "an append that fails takes no position (a savepoint for each transaction of a group)",
+        [Change(SQLITE_PY, 'connection.execute("rollback to job")', 'connection.execute("select 1")')],
+        ["store/test_log.py::test_an_append_that_fails_takes_no_position[sqlite]"],
+    ),
+    Removal(
+        SEQ,
+        "a fork of a fork reads each ancestor up to where it was left",
+        [Change(LOG_SQL, "case when l.base_seq < l.upto then l.base_seq else l.upto end", "l.base_seq")],
+        ["store/test_log.py::test_forks_of_forks_read_as_if_they_had_been_copied[*]"],
+    ),
+    Removal(
+        FORK,
+        "the row lock under which it is decided",
+        [
+            Change(NAMES_SQL, "where id = :id {for_update};", "where id = :id;"),
+            Change(
+                NAMES_SQL,
+                "where id = :id and principal = :principal and deleted_at is null {for_update};",
+                "where id = :id and principal = :principal and (deleted_at is null);",
+            ),
+        ],
+        ["store/test_races.py::test_of_two_continuations_of_one_response_one_stays_and_one_forks[postgres]"],
+    ),
+    Removal(
+        FORK,
+        "the row lock, where a conversation is named",
+        [
+            Change(
+                NAMES_SQL,
+                "and principal = :principal and deleted_at is null {for_update};\n\n-- name: lock_conversation",
+                "and principal = :principal and deleted_at is null;\n\n-- name: lock_conversation",
+            )
+        ],
+        [
+            "store/test_races.py::test_turns_admitted_at_once_by_name_stand_in_one_line[postgres]",
+            "store/test_races.py::test_of_two_that_would_rather_be_rejected_than_wait_one_is_admitted[postgres]",
+        ],
+    ),
+    Removal(
+        FORK,
+        "at the tip it continues",
+        [Change(TURNS_PY, 'if not waiting and not await tx.run("later_success", **later):', "if waiting is None:")],
+        ["store/test_admission.py::test_after_the_tip_a_turn_continues_the_conversation[*]"],
+    ),
+    Removal(
+        FORK,
+        "elsewhere it forks",
+        [
+            Change(
+                TURNS_PY,
+                "    fork = await directory.create(\n",
+                "    if turn_id:\n        return _Place(conversation, previous.id)\n"
+                "    fork = await directory.create(\n",
+            )
+        ],
+        [
+            "store/test_admission.py::test_after_another_turn_than_the_tip_a_turn_forks[*]",
+            "engine/test_turns.py::test_an_older_turn_is_continued_in_a_fork[*]",
+        ],
+    ),
+    Removal(
+        FORK,
+        "a turn admitted becomes the tip",
+        [Change(TURNS_SQL, "tip_turn = coalesce(:tip, tip_turn)", "tip_turn = coalesce(tip_turn, :tip)")],
+        ["store/test_admission.py::test_after_another_turn_than_the_tip_a_turn_forks[*]"],
+    ),
+    Removal(
+        FORK,
+        "nothing branches off an unfinished turn",
+        [
+            Change(
+                TURNS_PY,
+                "    if not turn.ended:\n        raise UnfinishedTurn(",
+                "    if turn is None:\n        raise UnfinishedTurn(",
+            )
+        ],
+        [
+            "store/test_admission.py::test_nothing_branches_off_an_unfinished_turn[*-running]",
+            "engine/test_busy.py::test_nothing_branches_off_a_turn_that_has_not_finished[*]",
+        ],
+    ),
+    Removal(
+        FORK,
+        "what is named is looked at again under the lock (an input may have joined another turn)",
+        [Change(TURNS_PY, "previous = await _host(tx, await get(tx, named.id))", "previous = await _host(tx, named)")],
+        ["store/test_races.py::test_what_follows_an_input_that_joins_meanwhile_follows_its_host[postgres]"],
+    ),
+    Removal(
+        FORK,
+        "nothing is admitted to a conversation that was deleted meanwhile",
+        [
+            Change(
+                NAMES_SQL,
+                "where id = :id and principal = :principal and deleted_at is null {for_update};",
+                "where id = :id and principal = :principal {for_update};",
+            )
+        ],
+        [
+            "store/test_races.py::test_nothing_is_admitted_to_a_conversation_that_is_deleted_meanwhile[postgres]",
+            "store/test_directory.py::test_a_deleted_conversation_is_as_unknown_as_one_that_never_was[*]",
+        ],
+    ),
+    Removal(
+        UPKEEP,
+        "upkeep never moves the tip",
+        [Change(TURNS_PY, "tip=turn_id if talk else None)", "tip=turn_id)")],
+        [
+            "store/test_admission.py::test_upkeep_never_moves_the_tip[*]",
+            "engine/test_busy.py::test_upkeep_waits_its_place_and_never_moves_the_tip[*]",
+        ],
+    ),
+    Removal(
+        UPKEEP,
+        "a summary is published by compare-and-set",
+        [Change(TURNS_PY, "!= turn.input.expects:", "== ():")],
+        ["store/test_log.py::test_a_summary_of_what_is_no_longer_seen_is_refused[*-rewind]"],
+    ),
+    Removal(
+        DURABLE,
+        "a transaction is written before anyone hears of it: none of it stays when it fails",
+        [
+            Change(
+                SQLITE_PY,
+                'connection.execute("commit")\n        except',
+                'connection.execute("rollback")\n        except',
+            )
+        ],
+        ["store/test_admission.py::test_an_admitted_turn_is_still_there_after_a_restart[sqlite]"],
+    ),
+    Removal(
+        DURABLE,
+        "a commit waits for the disk",
+        [Change(SQLITE_PY, '"synchronous = full",', '"synchronous = normal",')],
+        [
+            "crash/test_sync.py::test_each_of_many_writes_in_a_row_has_a_sync_of_its_own",
+            "crash/test_sync.py::test_writes_at_the_same_time_share_syncs_and_each_still_waits_for_one",
+        ],
+    ),
+    Removal(
+        MEMORY,
+        "the database is the file that was named",
+        [Change(SQLITE_PY, "apsw.Connection(str(self._path), vfs", 'apsw.Connection(":memory:", vfs')],
+        [
+            "store/test_admission.py::test_an_admitted_turn_is_still_there_after_a_restart[sqlite]",
+            "store/test_keys_blobs.py::test_bytes_come_back_as_they_were_put[sqlite]",
+        ],
+    ),
+    Removal(
+        KEPT,
+        "the input is in the log before the model is called",
+        [Change(TURNS_PY, "[*hides, *turn.input.drafts]", "hides")],
+        [
+            "store/test_leases.py::test_a_claim_takes_the_oldest_turn_and_writes_its_input[*]",
+            "engine/test_turns.py::test_a_turn_answers_and_the_log_holds_what_was_said[*]",
+        ],
+    ),
+    Removal(
+        KEPT,
+        "a tool call is committed before the tool runs",
+        [
+            Change(
+                "engine/turn.py",
+                "            await self._append(drafts, closing)\n            self._step = Step(",
+                "            self._step = Step(",
+            ),
+            Change(
+                "engine/turn.py",
+                "            bodies += await self._call_tools(here, cast, again=False)\n",
+                "            bodies += await self._call_tools(here, cast, again=False)\n"
+                "            await self._append(drafts, closing)\n",
+            ),
+        ],
+        ["engine/test_turns.py::test_a_tool_call_is_durable_before_the_tool_runs[*]"],
+    ),
+    Removal(
+        KEPT,
+        "entries are never changed (SQLite)",
+        [Change(GUARDS_SQLITE, "before update on entries", "before update of created_at on api_keys")],
+        ["store/test_migrations.py::test_entries_are_never_changed[sqlite]"],
+    ),
+    Removal(
+        KEPT,
+        "entries are never changed (PostgreSQL)",
+        [Change(GUARDS_POSTGRES, "before update on entries", "before update of created_at on api_keys")],
+        ["store/test_migrations.py::test_entries_are_never_changed[postgres]"],
+    ),
+    Removal(
+        KEPT,
+        "entries of a living conversation are kept (SQLite)",
+        [Change(GUARDS_SQLITE, "id = old.conversation_id) is null", "id = old.conversation_id) is null and false")],
+        ["store/test_migrations.py::test_entries_are_kept_while_their_conversation_lives[sqlite]"],
+    ),
+    Removal(
+        KEPT,
+        "entries of a living conversation are kept (PostgreSQL)",
+        [
+            Change(
+                GUARDS_POSTGRES,
+                "id = old.conversation_id) is null then",
+                "id = old.conversation_id) is null and false then",
+            )
+        ],
+        ["store/test_migrations.py::test_entries_are_kept_while_their_conversation_lives[postgres]"],
+    ),
+    Removal(
+        FAILED,
+        "a retry goes past tries that came to nothing",
+        [Change(TURNS_SQL, "and t.status not in ('failed', 'cancelled')", "and t.status not in ('failed')")],
+        [
+            "store/test_admission.py::test_a_retry_stays_in_the_conversation_and_hides_the_try_before_it[*-cancelled]",
+            "engine/test_turns.py::test_a_retry_after_a_cancelled_turn_hides_the_cancelled_try[*]",
+        ],
+    ),
+    Removal(
+        FAILED,
+        "a retry hides the try before it",
+        [Change(TURNS_PY, "for first, last in turn.input.hides]", "for first, last in turn.input.hides[:0]]")],
+        ["store/test_admission.py::test_a_retry_stays_in_the_conversation_and_hides_the_try_before_it[*-failed]"],
+    ),
+    Removal(
+        OWED,
+        "only a done turn owes its answer",
+        [Change(TURNS_PY, '    if outcome.status == "done":\n', "    if outcome.status:\n")],
+        ["store/test_outbox.py::test_an_answer_is_owed_only_when_the_turn_is_done[*]"],
+    ),
+    Removal(
+        OWED,
+        "a done turn owes its answer",
+        [Change(TURNS_PY, '    if outcome.status == "done":\n', "    if not outcome.status:\n")],
+        ["store/test_outbox.py::test_a_done_turn_owes_its_answer_to_every_address_of_its_conversation[*]"],
+    ),
+    Removal(
+        OWED,
+        "an end is one transaction",
+        [Change(SQLITE_PY, 'connection.execute("rollback to job")', 'connection.execute("select 1")')],
+        ["store/test_leases.py::test_an_end_that_cannot_be_written_leaves_nothing_of_it[sqlite]"],
+    ),
+    Removal(
+        OWED,
+        "one delivery for a turn and an address",
+        [Change(CORE, "    unique (turn_id, address)\n", "    check (address is not null)\n")],
+        ["store/test_outbox.py::test_the_schema_refuses_to_owe_an_answer_twice[*]"],
+    ),
+    Removal(
+        OWED,
+        "what a living node sends is not in doubt",
+        [
+            Change(
+                OUTBOX_SQL,
+                "nodes.id = deliveries.owner and nodes.lease_until > {now}) returning id",
+                "nodes.id is null) returning id",
+            )
+        ],
+        ["store/test_outbox.py::test_only_what_a_dead_node_was_sending_is_in_doubt[*]"],
+    ),
+    Removal(
+        LEAVE,
+        "whoever stops following stops nothing",
+        [
+            Change(
+                "engine/gateway.py",
+                "            async for place, event in self._live.follow(turn.id, n):\n"
+                "                yield place, event\n",
+                "            try:\n"
+                "                async for place, event in self._live.follow(turn.id, n):\n"
+                "                    yield place, event\n"
+                "            finally:\n"
+                "                self._worker.stop(turn.id)\n",
+            ),
+        ],
+        ["engine/test_follow.py::test_hanging_up_at_any_event_changes_nothing[*-5]"],
+    ),
+    Removal(
+        CACHE,
+        "a follower reads from memory only what memory holds",
+        [Change("engine/live.py", "if feed is not None and n >= feed.start:", "if feed is not None:")],
+        ["engine/test_follow.py::test_hanging_up_at_any_event_changes_nothing[sqlite-5]"],
+    ),
+    Removal(
+        PREFIX,
+        "a setup is written once",
+        [Change("engine/turn.py", "        if view.setup != setup:\n", "        if setup is not None:\n")],
+        ["engine/test_turns.py::test_a_setup_is_written_once_and_again_only_when_the_agent_changes[*]"],
+    ),
+    Removal(
+        PREFIX,
+        "what was sent is extended and never rewritten",
+        [Change("engine/prompt.py", "items=shape([*past, *bodies]),", "items=shape([*bodies, *past][::-1]),")],
+        ["engine/test_turns.py::test_what_the_model_was_sent_is_extended_and_never_rewritten[*]"],
+    ),
+    Removal(
+        OWNER,
+        "a conversation is found by its owner",
+        [
+            Change(
+                NAMES_SQL,
+                "from conversations where id = :id and principal = :principal and deleted_at is null;",
+                "from conversations where id = :id and (principal = :principal or true) and deleted_at is null;",
+            )
+        ],
+        ["store/test_directory.py::test_anothers_conversation_is_as_unknown_as_one_that_never_was[*]"],
+    ),
+    Removal(
+        OWNER,
+        "a conversation is written to by its owner",
+        [
+            Change(
+                NAMES_SQL,
+                "where id = :id and principal = :principal and deleted_at is null {for_update};",
+                "where id = :id and (principal = :principal or true) and deleted_at is null {for_update};",
+            )
+        ],
+        ["store/test_admission.py::test_anothers_conversation_is_as_unknown_as_one_that_never_was[*]"],
+    ),
+    Removal(
+        OWNER,
+        "a turn is found by its owner",
+        [
+            Change(
+                TURNS_SQL,
+                "from turns where id = :id and principal = :principal and",
+                "from turns where id = :id and (principal = :principal or true) and",
+            )
+        ],
+        [
+            "store/test_admission.py::test_anothers_turn_is_as_unknown_as_one_that_never_was[*]",
+            "store/test_leases.py::test_nobody_cancels_anothers_turn[*]",
+        ],
+    ),
+    Removal(
+        OWNER,
+        "a list shows its owner's",
+        [
+            Change(
+                NAMES_SQL,
+                "where principal = :principal and deleted_at is null and head_seq",
+                "where (principal = :principal or true) and deleted_at is null and head_seq",
+            )
+        ],
+        ["store/test_directory.py::test_the_newest_conversations_come_first_and_only_those_that_hold_something[*]"],
+    ),
+    Removal(
+        OWNER,
+        "a blob is its owner's",
+        [
+            Change(
+                "store/sql/blobs.sql",
+                "from blobs where principal = :principal and",
+                "from blobs where (principal = :principal or true) and",
+            )
+        ],
+        ["store/test_keys_blobs.py::test_a_hash_grants_nothing[*]"],
+    ),
+    Removal(
+        OWNER,
+        "only a hash of a key is stored",
+        [
+            Change(
+                "store/keys.py", 'return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()', "return key"
+            )
+        ],
+        ["store/test_keys_blobs.py::test_the_database_gives_no_key_away[*]"],
+    ),
+    Removal(
+        OWNER,
+        "a revoked key grants nothing",
+        [Change("store/sql/keys.sql", "where hash = :hash and revoked_at is null", "where hash = :hash")],
+        ["store/test_keys_blobs.py::test_a_revoked_key_grants_nothing[*]"],
+    ),
+    Removal(
+        SHAPE,
+        "every call is answered, directly after the calls of its step",
+        [
+            Change(
+                "domain/shape.py",
+                " or ToolResult(call_id, UNANSWERED, is_error=True))",
+                ' or Message("user", (Text(UNANSWERED),)))',
+            )
+        ],
+        ["domain/test_shape.py::test_every_sequence_of_bodies_becomes_a_well_formed_request"],
+    ),
+    Removal(
+        SHAPE,
+        "call ids are unique",
+        [Change("domain/shape.py", "if call_id not in self.seen:", "if call_id is not self.seen:")],
+        ["domain/test_shape.py::test_every_sequence_of_bodies_becomes_a_well_formed_request"],
+    ),
+    Removal(
+        WINDOW,
+        "a rewind hides what follows a position",
+        [Change("domain/window.py", "            head = control.ref\n", "            head = control.seq - 1\n")],
+        ["domain/test_window.py::test_the_window_of_any_log_is_what_replaying_it_entry_by_entry_gives"],
+    ),
+    Removal(
+        WINDOW,
+        "only living controls count",
+        [Change("domain/window.py", "living = [c for c in known if _within(c.seq, alive)]", "living = list(known)")],
+        ["domain/test_window.py::test_the_window_of_any_log_is_what_replaying_it_entry_by_entry_gives"],
+    ),
+    Removal(
+        TURNS,
+        "legal transitions (SQLite)",
+        [
+            Change(
+                GUARDS_SQLITE,
+                "when old.status <> new.status and not (",
+                "when old.status <> new.status and 1 = 0 and not (",
+            )
+        ],
+        ["store/test_migrations.py::test_the_trigger_knows_the_same_transitions_as_the_domain[sqlite]"],
+    ),
+    Removal(
+        TURNS,
+        "legal transitions (PostgreSQL)",
+        [
+            Change(
+                GUARDS_POSTGRES,
+                "when (old.status <> new.status and not (",
+                "when (old.status <> new.status and false and not (",
+            )
+        ],
+        ["store/test_migrations.py::test_the_trigger_knows_the_same_transitions_as_the_domain[postgres]"],
+    ),
+    Removal(
+        TURNS,
+        "an interrupt goes before the queue",
+        [Change(TURNS_SQL, "(q.busy = 'interrupt') desc, q.n limit 1", "q.n limit 1")],
+        [
+            "store/test_leases.py::test_an_interrupt_goes_before_the_queue[*]",
+            "engine/test_busy.py::test_an_interrupt_stops_the_running_turn_and_goes_before_the_queue[*]",
+        ],
+    ),
+    Removal(
+        TURNS,
+        "the order of admission is the order of the queue",
+        [
+            Change(
+                TURNS_SQL, "(q.busy = 'interrupt') desc, q.n limit 1", "(q.busy = 'interrupt') desc, q.n desc limit 1"
+            )
+        ],
+        [
+            "store/test_leases.py::test_a_claim_takes_the_oldest_turn_and_writes_its_input[*]",
+            "engine/test_busy.py::test_queued_inputs_are_answered_in_the_order_of_admission[*-]",
+        ],
+    ),
+    Removal(
+        TURNS,
+        "the number in the order is drawn under the row lock",
+        [Change(TURNS_SQL, "set last_n = last_n + 1,", "set last_n = last_n + 0,")],
+        ["store/test_admission.py::test_turns_are_numbered_in_the_order_of_admission_within_their_conversation[*]"],
+    ),
+    Removal(
+        TURNS,
+        "answers to an address are sent one at a time",
+        [
+            Change(
+                OUTBOX_SQL,
+                "where d.status = 'pending'\n    and not exists (",
+                "where d.status = 'pending'\n    and 1 = 1 or not exists (",
+            )
+        ],
+        ["store/test_outbox.py::test_answers_to_an_address_are_sent_in_order_one_at_a_time[*]"],
+    ),
+    Removal(
+        TURNS,
+        "an address has one answer in flight (unique index)",
+        [Change(CORE, "create unique index deliveries_one_in_flight", "create index deliveries_one_in_flight")],
+        ["store/test_outbox.py::test_the_schema_refuses_two_answers_in_flight_to_one_address[*]"],
+    ),
+    Removal(
+        TURNS,
+        "an input joins under the row lock",
+        [
+            Change(
+                TURNS_PY,
+                "    await log.append(tx, conversation_id, lease.fence, lease.turn.id, ())  # the lock, before",
+                "    # the lock, before",
+            )
+        ],
+        ["store/test_races.py::test_an_input_cancelled_while_it_is_about_to_join_is_not_said[postgres]"],
+    ),
+    Removal(
+        TURNS,
+        "a turn that was handed back goes before everything",
+        [Change(TURNS_SQL, "(q.first_seq is not null) desc, ", "")],
+        ["store/test_leases.py::test_a_turn_that_was_handed_back_goes_before_everything[*]"],
+    ),
+    Removal(
+        TURNS,
+        "a wish to cancel follows an input to its host",
+        [Change(TURNS_PY, "host = await _host(tx, await get(tx, turn.id))", "host = await _host(tx, turn)")],
+        ["store/test_races.py::test_a_wish_to_cancel_follows_an_input_that_joins_meanwhile[postgres]"],
+    ),
+]
