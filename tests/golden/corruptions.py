@@ -70,7 +70,7 @@ CORRUPTIONS = [
     Broken("value", "{main}/turn {retry}", events(0, "last_n = 'many'"), "sqlite"),
     Broken("value", "{main}/alias slug:b'!'", alias("work", "value = x'21'"), "sqlite"),
     Broken("value", "{main}/alias nickname:work", alias("work", "scheme = 'nickname'")),
-    Broken("value", "{main}/turn {resumed}/delivery {d6}", delivery("d6", "status = 'lost'")),
+    Broken("value", "{main}/turn {interrupting}/delivery {d6}", delivery("d6", "status = 'lost'")),
     Broken("value", "blob alice/{picture}", "update blobs set data = 'words' where sha256 = '{picture}'", "sqlite"),
     Broken("reference", "key golden", "update api_keys set principal = 'nobody'"),
     Broken("reference", "blobs of nobody", "update blobs set principal = 'nobody'"),
@@ -90,7 +90,7 @@ CORRUPTIONS = [
         f"drop index aliases_address; insert into aliases values ('bob', 'address', '{CHAT}', '{{bobs}}', 1)",
     ),
     Broken("address", "{main}/alias address:telegram:42", alias(CHAT, "value = 'telegram:42'")),
-    Broken("address", "{main}/turn {resumed}/delivery {d6}", delivery("d6", "address = '[]'")),
+    Broken("address", "{main}/turn {interrupting}/delivery {d6}", delivery("d6", "address = '[]'")),
     Broken("blob", "blob alice/{picture}", "update blobs set size = size + 1 where principal = 'alice'"),
     Broken(
         "blob",
@@ -153,7 +153,7 @@ CORRUPTIONS = [
     Broken("json", "{main}/turn {second}/usage", turn("second", "usage = replace(usage, 'output', 'outpud')")),
     Broken("json", "{main}/turn {failed}/failure", turn("failed", "failure = 'no reason'")),
     Broken("json", "{main}/settings", conversation("main", "settings = '{{'")),
-    Broken("json", "{main}/turn {resumed}/delivery {d6}", delivery("d6", "body = 'x'")),
+    Broken("json", "{main}/turn {interrupting}/delivery {d6}", delivery("d6", "body = 'x'")),
     # the log
     Broken("gap", "{main}/entry 4", "delete from entries where conversation_id = '{main}' and seq between 4 and 6"),
     Broken("gap", "{main}/entry 1", "delete from entries where conversation_id = '{main}' and seq = 1"),

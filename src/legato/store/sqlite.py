@@ -87,6 +87,8 @@ class Sqlite:
     async def open(cls, path: Path, *, vfs: str | None = None) -> "Sqlite":
         """Own the file, bring its schema up to date, start the writer."""
         lock = _own(path)
+        with contextlib.suppress(OSError):  # what cannot be made is told when it is opened
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))  # its journals get the same mode
         self = cls(path, lock, vfs=vfs)
         self._writer.start()
         try:

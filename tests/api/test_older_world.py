@@ -1,0 +1,166 @@
+"""Runs and sessions, for clients of the Hermes API server: the same turns and conversations, in the older words."""
+
+import json
+
+import httpx
+import pytest
+
+from api.wire import Json, ask, conversation_of, conversations, get, ok, raw_events, refused, said_in, seen
+
+SESSION = "X-Hermes-Session-Id"
+
+
+def run(client: httpx.Client, text: str, headers: dict[str, str | bytes] | None = None, **body: object) -> Json:
+    """Start a run; returns what is told at once."""
+    answer = client.post("/v1/runs", json={"input": text, **body}, headers=headers)  # type: ignore[arg-type]
+    assert answer.status_code == 202, answer.text
+    started: Json = answer.json()
+    return started
+
+
+def told(client: httpx.Client, method: str, path: str, **body: object) -> list[tuple[str | None, Json]]:
+    """Every event of a stream, until it ends."""
+    with client.stream(method, path, json=body or None) as answer:
+        if answer.status_code != 200:
+            answer.read()
+        assert answer.status_code == 200, answer.text
+        return [(name, json.loads(data)) for name, data in raw_events(answer)]
+
+
+# -- runs
+
+
+def test_a_run_is_started_watched_and_read(client: httpx.Client) -> None:
+    """Its events end with the answer that it is read with later; as a response it is the same turn."""
+    started = run(client, "call now {}", session_id="older-run")
+    events = [event for _, event in told(client, "GET", f"/v1/runs/{started['run_id']}/events")]
+    assert {event["run_id"] for event in events} == {started["run_id"]}
+    kinds = [event["event"] for event in events]
+    assert kinds[:2] == ["tool.started", "tool.completed"]
+    assert kinds[-1] == "run.completed"
+    assert "".join(event["delta"] for event in events if event["event"] == "message.delta") == events[-1]["output"]
+    ended = get(client, f"/v1/runs/{started['run_id']}")
+    assert (ended["status"], ended["output"]) == ("completed", events[-1]["output"])
+    assert get(client, f"/v1/responses/{started['run_id']}")["status"] == "completed"
+
+
+def test_runs_of_a_session_are_one_conversation(client: httpx.Client) -> None:
+    """By the body or by the header; and a run continues a response."""
+    first = run(client, "one", session_id="older-session")
+    told(client, "GET", f"/v1/runs/{first['run_id']}/events")
+    second = run(client, "two", {SESSION: "older-session"})
+    told(client, "GET", f"/v1/runs/{second['run_id']}/events")
+    third = run(client, "three", previous_response_id=second["run_id"])
+    told(client, "GET", f"/v1/runs/{third['run_id']}/events")
+    assert seen(get(client, f"/v1/runs/{third['run_id']}")["output"]) == (5, "one", "three")
+    assert first["session_id"] == second["session_id"] == "older-session"
+
+
+def test_a_session_in_any_script_is_told_as_it_was_sent(client: httpx.Client) -> None:
+    """In the header and in the body."""
+    name = "беседа 42"
+    answer = client.post("/v1/runs", json={"input": "hello"}, headers={SESSION: name.encode()})
+    assert answer.headers[SESSION] == name
+    assert answer.json()["session_id"] == name
+
+
+def test_a_run_brings_its_own_history(client: httpx.Client) -> None:
+    """What came before is data that the client gives."""
+    history = [{"role": "user", "content": "one"}, {"role": "assistant", "content": "uno"}]
+    started = run(client, "two", conversation_history=history)
+    told(client, "GET", f"/v1/runs/{started['run_id']}/events")
+    assert seen(get(client, f"/v1/runs/{started['run_id']}")["output"]) == (3, "one", "two")
+
+
+def test_a_run_is_stopped(client: httpx.Client) -> None:
+    """Its events end, and it is read as cancelled."""
+    started = run(client, "sleep 600")
+    assert ok(client.post(f"/v1/runs/{started['run_id']}/stop"))["status"] in ("stopping", "cancelled")
+    events = told(client, "GET", f"/v1/runs/{started['run_id']}/events")
+    assert events[-1][1]["event"] == "run.cancelled"
+    assert get(client, f"/v1/runs/{started['run_id']}")["status"] == "cancelled"
+
+
+def test_a_failed_run_says_why(client: httpx.Client) -> None:
+    """In its events and when it is read."""
+    started = run(client, "fail 1 times")
+    events = told(client, "GET", f"/v1/runs/{started['run_id']}/events")
+    assert events[-1][1]["event"] == "run.failed"
+    assert "asked to fail" in events[-1][1]["error"]
+    assert "asked to fail" in get(client, f"/v1/runs/{started['run_id']}")["error"]
+
+
+def test_a_run_with_the_same_key_is_one_run(client: httpx.Client) -> None:
+    """As on every POST."""
+    key = {"Idempotency-Key": "one run"}
+    assert run(client, "hello", key)["run_id"] == run(client, "hello", key)["run_id"]  # type: ignore[arg-type]
+    refused(client.post("/v1/runs", json={"input": "other"}, headers=key), 409, "idempotency_key_conflict")
+
+
+# -- sessions
+
+
+def test_a_session_is_made_titled_read_forked_and_deleted(client: httpx.Client) -> None:
+    """Its id is the conversation's, and the client's own name for it works everywhere."""
+    made = client.post("/api/sessions", json={"id": "older-1", "title": "Cats"})
+    assert made.status_code == 201
+    session = made.json()["session"]
+    assert session["title"] == "Cats"
+    retitled = ok(client.patch("/api/sessions/older-1", json={"title": "Dogs"}))
+    assert (retitled["id"], retitled["title"]) == (session["id"], "Dogs")
+    ok(client.post("/api/sessions/older-1/chat", json={"message": "one"}))
+    forked = client.post("/api/sessions/older-1/fork", json={"title": "Birds"})
+    assert forked.status_code == 201
+    assert forked.json()["parent_session_id"] == session["id"]
+    assert [message["role"] for message in get(client, f"/api/sessions/{forked.json()['id']}/messages")["data"]] == [
+        "user",
+        "assistant",
+    ]
+    ok(client.delete("/api/sessions/older-1"))
+    refused(client.get("/api/sessions/older-1"), 404)
+    refused(client.get(f"/v1/conversations/{session['id']}"), 404)
+
+
+def test_registering_a_session_twice_is_registering_it_once(client: httpx.Client) -> None:
+    """And what was said in it stays."""
+    first = client.post("/api/sessions", json={"id": "older-2"}).json()["id"]
+    ok(client.post("/api/sessions/older-2/chat", json={"input": "one"}))
+    again = client.post("/api/sessions", json={"id": "older-2"})
+    assert (again.status_code, again.json()["id"]) == (201, first)
+    assert len(said_in(client, first)) == 2
+
+
+def test_a_session_chat_is_streamed(client: httpx.Client) -> None:
+    """Started, told bit by bit, completed."""
+    client.post("/api/sessions", json={"id": "older-3"})
+    events = told(client, "POST", "/api/sessions/older-3/chat/stream", input="reply only hello there")
+    names = [name for name, _ in events]
+    assert (names[0], names[-2:]) == ("run.started", ["assistant.completed", "run.completed"])
+    assert "".join(event["delta"] for name, event in events if name == "assistant.delta") == "hello there"
+
+
+def test_an_unknown_session_is_404_and_not_made(client: httpx.Client) -> None:
+    """Resume never creates."""
+    before = conversations(client)
+    refused(client.post("/api/sessions/never-was/chat", json={"input": "one"}), 404, "conversation_not_found")
+    refused(client.get("/api/sessions/never-was"), 404, "conversation_not_found")
+    assert conversations(client) == before
+
+
+@pytest.mark.parametrize("query", [{}, {"limit": 2}, {"limit": 2, "offset": 1}])
+def test_sessions_are_the_conversations_newest_first(client: httpx.Client, query: dict[str, int]) -> None:
+    """One row for each, page by page."""
+    for n in range(3):
+        ask(client, f"row {n}", {SESSION: f"rows {n}"})
+    offset, limit = query.get("offset", 0), query.get("limit", 50)
+    listed = [row["id"] for row in conversations(client)]
+    page = get(client, "/api/sessions", **query)
+    assert [row["id"] for row in page["data"]] == listed[offset : offset + limit]
+    assert page["has_more"] == (len(listed) > offset + limit)
+
+
+def test_a_slug_a_session_and_an_id_name_one_conversation(client: httpx.Client) -> None:
+    """Whatever a client calls it."""
+    response = ask(client, "one", conversation="older-slug")
+    assert get(client, "/api/sessions/older-slug")["id"] == conversation_of(response)
+    assert get(client, f"/api/sessions/{conversation_of(response)}")["id"] == conversation_of(response)

@@ -1,0 +1,104 @@
+"""A provider that says what a test tells it to say, when the test tells it to: a Chat Completions server on loopback.
+
+Each request takes the next talk. A talk is fed chunk by chunk, so a test knows exactly how far a turn can have come.
+"""
+
+import json
+import queue
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from api.server import BOUND
+
+
+class Talk:
+    """One answer, in the making."""
+
+    def __init__(self) -> None:
+        self.asked = threading.Event()
+        self._chunks: queue.Queue[dict[str, Any] | None] = queue.Queue()
+
+    def say(self, text: str) -> None:
+        self.delta(content=text)
+
+    def think(self, text: str) -> None:
+        self.delta(reasoning_content=text)
+
+    def call(self, name: str, arguments: str, index: int = 0) -> None:
+        """Call a tool, the arguments in two pieces."""
+        half = len(arguments) // 2
+        function = {"name": name, "arguments": arguments[:half]}
+        self.delta(tool_calls=[{"index": index, "id": f"call_{name}_{index}", "function": function}])
+        self.delta(tool_calls=[{"index": index, "function": {"arguments": arguments[half:]}}])
+
+    def delta(self, **delta: Any) -> None:
+        self._chunks.put({"choices": [{"index": 0, "delta": delta}]})
+
+    def end(self, reason: str = "stop") -> None:
+        usage = {"prompt_tokens": 7, "completion_tokens": 5, "prompt_tokens_details": {"cached_tokens": 3}}
+        self._chunks.put({"choices": [{"index": 0, "delta": {}, "finish_reason": reason}], "usage": usage})
+        self._chunks.put(None)
+
+    def fail(self, message: str) -> None:
+        self._chunks.put({"error": {"message": message}})
+        self._chunks.put(None)
+
+    def chunks(self) -> Iterator[dict[str, Any]]:
+        self.asked.set()
+        while (chunk := self._chunks.get(timeout=BOUND)) is not None:
+            yield chunk
+
+
+class Upstream:
+    """The provider. `received` are the bodies it was sent."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.received: list[dict[str, Any]] = []
+        self._talks: queue.Queue[Talk] = queue.Queue()
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """What makes a server use it."""
+        return {"LEGATO_MODELS__UPSTREAM__KIND": "openai-chat", "LEGATO_MODELS__UPSTREAM__BASE_URL": self.url}
+
+    def talk(self) -> Talk:
+        """What the next request is answered."""
+        talk = Talk()
+        self._talks.put(talk)
+        return talk
+
+    def take(self, body: dict[str, Any]) -> Talk:
+        self.received.append(body)
+        return self._talks.get(timeout=BOUND)
+
+
+@contextmanager
+def open_upstream() -> Iterator[Upstream]:
+    """A provider that listens until the end of the block."""
+
+    class Requests(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            self.send_response(200)
+            self.send_header("Content-Type", "text/event-stream")
+            self.end_headers()
+            with suppress(OSError):  # the gateway was killed, or stopped listening
+                for chunk in upstream.take(body).chunks():
+                    self.wfile.write(b"data: " + json.dumps(chunk).encode() + b"\n\n")
+                self.wfile.write(b"data: [DONE]\n\n")
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Requests) as listener:
+        listener.daemon_threads = True
+        upstream = Upstream(f"http://127.0.0.1:{listener.server_address[1]}/v1")
+        thread = threading.Thread(target=listener.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+        thread.start()
+        yield upstream
+        listener.shutdown()
+        thread.join(BOUND)
