@@ -7,6 +7,7 @@ were, and in the end the process is still there and has stumbled over nothing.
 import asyncio
 import http.client
 import json
+import socket
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -248,6 +249,17 @@ def test_a_body_without_a_length_is_cut_off_at_the_limit(both: Server) -> None:
         return  # the server hung up on us at once, as it may
     refused(answer, 413, "request_too_large")
     assert answer.headers["connection"] == "close"
+
+
+def test_a_client_that_hangs_up_in_mid_body_writes_nothing(both: Server, known: Known) -> None:
+    """And the process takes no notice: its log is checked below."""
+    before = state(both.client, known)
+    address = urlsplit(both.url)
+    for route in ("/v1/responses", "/v1/chat/completions", "/v1/conversations"):
+        with socket.create_connection((address.hostname, address.port), BOUND) as leaver:
+            head = f"POST {route} HTTP/1.1\r\nHost: {address.netloc}\r\nAuthorization: Bearer {both.key}\r\n"
+            leaver.sendall(head.encode() + b'Content-Length: 1000\r\n\r\n{"input": "hel')
+    assert state(both.client, known) == before
 
 
 def test_an_origin_of_our_own_is_served(both: Server, known: Known) -> None:

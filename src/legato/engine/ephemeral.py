@@ -17,7 +17,7 @@ from legato.engine.calls import carry_out
 from legato.engine.interrupts import Interrupts
 from legato.engine.roster import Cast
 from legato.engine.step import Step
-from legato.errors import LegatoError
+from legato.errors import LegatoError, LimitReached
 from legato.store.log import View
 
 
@@ -55,19 +55,22 @@ class Ephemeral:
         for _ in range(self._cast.agent.max_steps):
             step = Step(index, client_tools)
             request = prompt.build(self.turn, self._cast.setup, view.summary if view else None, bodies)
+            failed: LegatoError | None = None
             try:
                 async with aclosing(self._cast.model.stream(request)) as said:
                     async for part in said:
                         for event in step.take(part):
                             yield event
-            finally:
-                closing = list(step.close(incomplete=step.truncated))
-            for event in closing:
+            except LegatoError as error:
+                failed = error
+            for event in step.close(incomplete=step.truncated or failed is not None):
                 yield event
             self._usage += step.usage
             drafts = step.drafts()
             bodies += [d.body for d in drafts]
             self._keep(drafts)
+            if failed is not None:
+                raise failed
             calls = [d.body for d in drafts if isinstance(d.body, ToolCall)]
             here = [call for call in calls if not call.client]
             index = step.next_index
@@ -81,6 +84,7 @@ class Ephemeral:
                 index += 1
             if not here or len(here) < len(calls):
                 return
+        raise LimitReached(f"The agent took {self._cast.agent.max_steps} steps without an answer.")
 
     def _keep(self, drafts: list[Draft]) -> None:
         self.entries += [Entry(0, d.id, self.turn.id, d.body, self.turn.created_at) for d in drafts]

@@ -130,14 +130,16 @@ class Gateway:
     ) -> AsyncIterator[tuple[Turn, AsyncIterator[tuple[int, AnyEvent]]]]:
         """Every turn of a conversation after number `after`, in order, as they come: each with its events. Endless."""
         conversation = await self.find(principal, handle)
-        while True:
-            await self.find(principal, ById(conversation.id))  # until it is deleted
-            found = await self._db.read(turns.of_conversation, conversation.id, after, 100)
-            for turn in found:
-                after = turn.n
-                yield turn, self._live.follow(turn.id)
-            if not found:
-                await self._live.news(conversation.id)
+        with self._live.bell(conversation.id) as bell:
+            while True:
+                bell.clear()  # before looking, so that nothing that comes after is missed
+                await self.find(principal, ById(conversation.id))  # until it is deleted
+                found = await self._db.read(turns.of_conversation, conversation.id, after, 100)
+                for turn in found:
+                    after = turn.n
+                    yield turn, self._live.follow(turn.id)
+                if not found:
+                    await self._live.news(bell)
 
     async def recall(self, principal: PrincipalId, fingerprint: str) -> TurnId | None:
         """The turn after which a history stands exactly as a client sent it."""
@@ -155,6 +157,7 @@ class Gateway:
             self._worker.offer(turn.conversation_id)  # one that was handed back is closed by whoever takes it
             self._db.tell(Hint("cancel", turn.id))
         self._live.nudge(turn.id)
+        self._db.tell(Hint("events", turn.id))
         return turn
 
     async def cancel(self, principal: PrincipalId, turn_id: TurnId) -> Turn:
@@ -199,8 +202,8 @@ class Gateway:
 
     async def delete(self, principal: PrincipalId, handle: Handle) -> Conversation:
         """Put a conversation away; its names are free at once. What runs in it is stopped."""
-        conversation = await self._db.write(directory.delete, principal, handle)
-        for turn_id in await self._db.write(turns.cancel_all, conversation.id):
+        conversation, running = await self._db.write(_delete, principal, handle)
+        for turn_id in running:
             self._worker.stop(turn_id)
             self._db.tell(Hint("cancel", turn_id))
         return conversation
@@ -306,6 +309,8 @@ class Gateway:
         turn = await self.ended(turn)
         if turn.failure is not None:
             raise Stale(turn.failure.message)
+        if turn.status != "done":
+            raise Stale("It was cancelled before its turn came; nothing was written.")
         return turn
 
 
@@ -316,6 +321,11 @@ async def _create(tx: Tx, principal: PrincipalId, settings: dict[str, Any], name
     if name is not None:
         await directory.bind(tx, principal, name, conversation.id, move=False)
     return conversation
+
+
+async def _delete(tx: Tx, principal: PrincipalId, handle: Handle) -> tuple[Conversation, list[TurnId]]:
+    conversation = await directory.delete(tx, principal, handle)
+    return conversation, await turns.cancel_all(tx, conversation.id)
 
 
 async def _fork(tx: Tx, principal: PrincipalId, handle: Handle, at: int | None) -> Conversation:

@@ -108,7 +108,7 @@ class Live:
 
     async def follow(self, turn_id: TurnId, n: int = 0) -> AsyncIterator[tuple[int, AnyEvent]]:
         """Every event of a turn from number `n` on, until it has ended."""
-        with self._bell(turn_id) as bell:
+        with self.bell(turn_id) as bell:
             if turn_id in self._feeds:
                 self.watch(turn_id)
             else:
@@ -131,10 +131,10 @@ class Live:
                 if not events:
                     await _within(POLL, bell.wait())
 
-    async def news(self, conversation_id: ConversationId) -> None:
-        """Wait until something may have been admitted to a conversation."""
-        with self._bell(conversation_id) as bell:
-            await _within(POLL, bell.wait())
+    async def news(self, bell: asyncio.Event) -> None:
+        """Wait until the bell of a conversation is rung: something may have been admitted to it."""
+        self._check_open()
+        await _within(POLL, bell.wait())
         self._check_open()
 
     async def ended(self, waited_for: Turn) -> Turn:
@@ -172,7 +172,7 @@ class Live:
             bell.set()
 
     @contextmanager
-    def _bell(self, followed: str) -> Iterator[asyncio.Event]:
+    def bell(self, followed: str) -> Iterator[asyncio.Event]:
         bell = asyncio.Event()
         bells = self._bells.setdefault(followed, set())
         bells.add(bell)

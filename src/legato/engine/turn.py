@@ -27,7 +27,7 @@ from legato.engine.roster import Cast, Roster
 from legato.engine.step import Step
 from legato.errors import Defect, LeaseLost, LegatoError, StoreUnavailable
 from legato.store import log, turns
-from legato.store.database import Database, Tx
+from legato.store.database import Database, Hint, Tx
 from legato.store.log import View
 from legato.store.turns import Ending
 
@@ -185,6 +185,7 @@ class TurnRun:
         for turn in joined:
             self._journal.emit(Joined(turn.id))
             self._live.nudge(turn.id)
+            self._db.tell(Hint("events", turn.id))
         return [d.body for turn in joined for d in turn.input.drafts]
 
     async def _append(self, drafts: Iterable[Draft], events: Iterable[AnyEvent]) -> None:

@@ -240,7 +240,7 @@ class Worker:
                 room = self._settings.concurrency - len(self._running) - self._reserved
                 with _outage("looking for turns"):
                     found = await self._db.read(turns.claimable, self.node, room + 1)
-                    self._backlog = len(found) > room
+                    self._backlog = self._backlog or len(found) > room
                     for conversation_id in found[:room]:
                         self.offer(conversation_id)
 
