@@ -191,7 +191,9 @@ async def whole_turns(folder: Path) -> None:
     print("A whole demo turn below HTTP (goal: at most 1.5 ms of CPU)")
     for clients, (cpu, rate) in results.items():
         share = cpu / 1.5e-3
-        print(f"  {clients:3} clients   {cpu * 1e3:5.2f} ms CPU a turn   {share:5.2f} x the goal   {rate:6,.0f} turns/s")
+        print(
+            f"  {clients:3} clients   {cpu * 1e3:5.2f} ms CPU a turn   {share:5.2f} x the goal   {rate:5,.0f} a second"
+        )
 
 
 if __name__ == "__main__":
