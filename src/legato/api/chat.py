@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from legato.api import items
 from legato.api.door import Call
-from legato.api.responses import DONE, Metadata, headers_of, submit
+from legato.api.responses import DONE, Metadata, ModelName, headers_of, submit
 from legato.api.sse import EventStream
 from legato.api.wire import answer, data_line
 from legato.domain import fingerprint
@@ -91,7 +91,7 @@ class CreateChat(Struct):
     """The body of `POST /v1/chat/completions`."""
 
     messages: Annotated[list[_ChatMessage], Meta(min_length=1)]
-    model: str | None = None
+    model: ModelName | None = None
     stream: bool | None = None
     stream_options: _StreamOptions | None = None
     tools: list[_Tool] | None = None

@@ -11,7 +11,7 @@ from msgspec import Meta, Struct
 from starlette.responses import Response
 
 from legato.api import items
-from legato.api.door import Call
+from legato.api.door import Call, whole
 from legato.api.responses import Metadata, listing, page
 from legato.api.sse import EventStream
 from legato.api.stream import ResponseStream
@@ -19,9 +19,8 @@ from legato.api.wire import answer, named_event
 from legato.domain.conversations import Conversation
 from legato.domain.entries import Entry
 from legato.domain.handles import ById, Slug, parse_name
-from legato.domain.ids import ConversationId
 from legato.domain.turns import Turn
-from legato.errors import BadInput, NotFound
+from legato.errors import BadInput, NotFound, UnknownHandle
 
 LAST = 2**53  # the place of a turn's end among its events
 
@@ -98,7 +97,13 @@ async def create_items(call: Call) -> Response:
     body = await call.body(CreateItems)
     drafts = items.parse_input(body.items, "items")
     conversation = await find(call)
-    turn = await call.gateway.add(call.caller.principal, ById(conversation.id), [d.body for d in drafts])
+    turn = await call.gateway.add(
+        call.caller.principal,
+        ById(conversation.id),
+        [d.body for d in drafts],
+        dedup_key=call.dedup_key,
+        request_hash=call.request_hash,
+    )
     entries = await call.gateway.output(call.caller.principal, turn.id)
     return answer(listing([item for e in entries if (item := items.render(e))], has_more=False))
 
@@ -124,9 +129,11 @@ async def list_conversations(call: Call) -> Response:
     """`GET /v1/conversations`: newest first."""
     limit = call.limit()
     after = call.query("after")
-    found = await call.gateway.conversations(
-        call.caller.principal, limit + 1, ConversationId(after) if after is not None else None
-    )
+    try:
+        last = await call.gateway.find(call.caller.principal, parse_name(after, param="after")) if after else None
+    except UnknownHandle as error:
+        raise UnknownHandle(error.message, param="after") from error
+    found = await call.gateway.conversations(call.caller.principal, limit + 1, last.id if last else None)
     data = [
         shown(conversation) | {"name": await _name(call, conversation), "title": conversation.title}
         for conversation in found[:limit]
@@ -176,9 +183,10 @@ def _line(turn: Turn, place: int, kind: str, body: dict[str, Any]) -> bytes:
 def _cursor(last_seen: str) -> tuple[int, int]:
     """The turn to begin after, and the last event seen of the one that follows it."""
     turn, _, place = last_seen.partition(".")
-    if not (turn.isascii() and turn.isdigit() and place.isascii() and place.isdigit()):
+    number, within = whole(turn), whole(place)
+    if number is None or within is None:
         raise BadInput("Last-Event-ID must be the id of an event of this stream.", param="Last-Event-ID")
-    return (int(turn), -1) if int(place) == LAST else (int(turn) - 1, int(place))
+    return (number, -1) if within == LAST else (number - 1, within)
 
 
 async def fork(call: Call) -> Response:

@@ -7,7 +7,7 @@ conversation, a policy or an idempotency key are read here, once, for all routes
 import hashlib
 from collections.abc import Awaitable, Callable
 from typing import TypeVar, get_args
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from msgspec import Struct
 from starlette.requests import Request
@@ -74,9 +74,10 @@ class Call:
         text = self.query(name)
         if text is None:
             return default
-        if not text.isascii() or not text.isdigit() or not least <= int(text) <= most:
+        number = whole(text)
+        if number is None or not least <= number <= most:
             raise BadInput(f"'{name}' must be a whole number from {least} to {most}.", param=name)
-        return int(text)
+        return number
 
     def flag(self, name: str) -> bool:
         text = (self.query(name) or "false").lower()
@@ -121,8 +122,7 @@ class Call:
     @property
     def is_retry(self) -> bool:
         """Whether a client library says that it sends this again by itself."""
-        count = self.request.headers.get("x-stainless-retry-count", "0")
-        return count.isascii() and count.isdigit() and int(count) > 0
+        return bool(whole(self.request.headers.get("x-stainless-retry-count", "0")))
 
     @property
     def request_hash(self) -> str:
@@ -147,6 +147,11 @@ class Call:
 Route = Callable[[Call], Awaitable[Response]]
 
 
+def whole(text: str) -> int | None:
+    """A whole number of at most 16 digits, in ASCII."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 16 else None
+
+
 async def admit(api: Api, request: Request) -> Call:
     """Let a request in, or say why not."""
     refuse_foreign(api, request)
@@ -159,8 +164,15 @@ async def admit(api: Api, request: Request) -> Call:
 def refuse_foreign(api: Api, request: Request) -> None:
     """A page of another site may not speak for the user, nor reach us under another name."""
     host = request.headers.get("host", "")
-    if api.loopback_only and urlsplit(f"//{host}").hostname not in _LOOPBACK:
+    if api.loopback_only and _parts(f"//{host}").hostname not in _LOOPBACK:
         raise Forbidden(f"This gateway is not known as {host!r}.")
     origin = request.headers.get("origin")
-    if origin is not None and urlsplit(origin).netloc != host:
+    if origin is not None and _parts(origin).netloc != host:
         raise Forbidden(f"Requests from {origin!r} are not allowed.")
+
+
+def _parts(url: str) -> SplitResult:
+    try:
+        return urlsplit(url)
+    except ValueError as error:
+        raise Forbidden(f"{url!r} is no address.") from error

@@ -10,6 +10,7 @@ from legato.api import chat, conversations, models, openapi, responses, runs, se
 from legato.api.door import Api, Route, admit
 from legato.api.operations import operations
 from legato.api.wire import answer, envelope, guarded
+from legato.domain.ids import new_id
 
 ROUTES: list[tuple[str, str, Route]] = [
     ("POST", "/v1/responses", responses.create),
@@ -85,4 +86,7 @@ async def _plain_error(request: Request, error: Exception) -> Response:
     status = error.status_code if isinstance(error, HTTPException) else 500
     words = {404: "There is no such route.", 405: "That method is not allowed here."}
     message = f"{words.get(status, 'The request cannot be served.')} {request.method} {request.url.path}"
-    return envelope(status, "invalid_request_error", "not_found" if status == 404 else "method_not_allowed", message)
+    code = "not_found" if status == 404 else "method_not_allowed"
+    response = envelope(status, "invalid_request_error", code, message)
+    response.headers["x-request-id"] = new_id("req_")
+    return response

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 from msgspec import Meta, Struct
 
+from legato.api.wire import misfit
 from legato.domain.entries import (
     AnyBody,
     Compaction,
@@ -129,8 +130,8 @@ def take(value: Any, kind: type[T], param: str) -> T:
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        message, _, path = str(error).partition(" - at `$")
-        raise BadInput(message, param=param + path.rstrip("`")) from error
+        message, place = misfit(error)
+        raise BadInput(message, param=f"{param}.{place}" if place else param) from error
 
 
 def _content(content: str | list[dict[str, Any]], param: str) -> tuple[Part, ...]:

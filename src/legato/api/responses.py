@@ -13,7 +13,7 @@ from msgspec import Meta, Struct
 from starlette.responses import Response
 
 from legato.api import items
-from legato.api.door import Call
+from legato.api.door import Call, whole
 from legato.api.response import response_object
 from legato.api.sse import EventStream
 from legato.api.stream import ResponseStream, WireEvent
@@ -53,6 +53,9 @@ Metadata = Annotated[
 ]
 
 
+ModelName = Annotated[str, Meta(max_length=255, pattern=r"^[^\x00-\x1f]*$")]
+
+
 class ConversationRef(Struct):
     id: str
 
@@ -87,7 +90,7 @@ class CreateResponse(Struct):
     """The body of `POST /v1/responses`."""
 
     input: str | list[dict[str, Any]] | None = None
-    model: str | None = None
+    model: ModelName | None = None
     conversation: str | ConversationRef | None = None
     previous_response_id: str | None = None
     instructions: str | None = None
@@ -178,14 +181,12 @@ async def retrieve(call: Call) -> Response:
     if not call.flag("stream"):
         return answer(await shown(call.gateway, turn, turn_id), headers=headers)
     last_seen = call.request.headers.get("last-event-id")
-    if last_seen is not None and last_seen.isascii() and last_seen.isdigit():
-        after = int(last_seen)
-    else:
+    if last_seen is None:
         after = call.number("starting_after", -1, least=0, most=2**53)
-    if after >= 0 and turn.pruned_at is not None:
-        raise BadInput(
-            "The events of this response are no longer kept; follow it without a cursor.", param="starting_after"
-        )
+    elif (number := whole(last_seen)) is not None:
+        after = number
+    else:
+        raise BadInput("Last-Event-ID must be the number of an event.", param="Last-Event-ID")
     return stream_of(call, turn_id, turn, after=after, headers=headers)
 
 
@@ -265,6 +266,8 @@ async def find(call: Call) -> tuple[TurnId, Turn]:
     """The turn that the path names; for one that joined another, that other, under the name that was asked for."""
     turn_id = TurnId(call.path("id"))
     try:
+        if "\0" in turn_id:
+            raise UnknownTurn()
         return turn_id, await call.gateway.turn(call.caller.principal, turn_id)
     except UnknownTurn as error:
         raise UnknownTurn(f"Response with id '{turn_id}' not found.", param="response_id") from error
@@ -344,12 +347,20 @@ def _target(call: Call, body: CreateResponse) -> Target:
     if session is not None:
         return session
     if body.previous_response_id is not None:
-        return After(TurnId(body.previous_response_id))
+        return after_turn(body.previous_response_id)
     if body.conversation is None:
         return Fresh()
     if isinstance(body.conversation, ConversationRef):
         return parse_name(body.conversation.id, param="conversation.id")
     return parse_name(body.conversation)
+
+
+def after_turn(turn_id: str) -> After:
+    """Continue after a turn that a client names."""
+    if "\0" in turn_id:  # which no database could look up
+        message = f"Previous response with id {turn_id!r} not found."
+        raise PreviousResponseNotFound(message, param="previous_response_id")
+    return After(TurnId(turn_id))
 
 
 def _params(body: CreateResponse) -> dict[str, Any]:

@@ -9,13 +9,13 @@ from starlette.responses import Response
 
 from legato.api import items
 from legato.api.door import Call
-from legato.api.responses import MutuallyExclusive, find, headers_of, submit
+from legato.api.responses import ModelName, MutuallyExclusive, after_turn, find, headers_of, submit
 from legato.api.sse import EventStream
 from legato.api.wire import answer, data_line
 from legato.domain.events import Answered, AnyEvent, Closed, Delta, Opened
-from legato.domain.handles import parse_external
+from legato.domain.handles import External, parse_external
 from legato.domain.ids import TurnId
-from legato.domain.turns import After, Fresh, Input, Options, Submission, Target, Turn, Usage
+from legato.domain.turns import Fresh, Input, Options, Submission, Target, Turn, Usage
 from legato.errors import BadInput, Conflict
 
 STATUS = {"queued": "queued", "running": "running", "done": "completed", "failed": "failed", "cancelled": "cancelled"}
@@ -29,7 +29,7 @@ class CreateRun(Struct):
     previous_response_id: str | None = None
     conversation_history: list[dict[str, Any]] | None = None
     instructions: str | None = None
-    model: str | None = None
+    model: ModelName | None = None
 
 
 class NoApproval(Conflict):
@@ -143,12 +143,13 @@ def _target(call: Call, body: CreateRun) -> Target:
         raise MutuallyExclusive("More than one conversation is named. Give one.", param="session_id")
     if named:
         return named[0]
-    return After(TurnId(body.previous_response_id)) if body.previous_response_id is not None else Fresh()
+    return after_turn(body.previous_response_id) if body.previous_response_id is not None else Fresh()
 
 
 def _session(call: Call, body: CreateRun, turn: Turn) -> str:
     """The session id as the client knows it."""
-    return body.session_id or call.session_echo.get("X-Hermes-Session-Id") or turn.conversation_id
+    session = call.session
+    return body.session_id or (session.value if isinstance(session, External) else turn.conversation_id)
 
 
 async def _shown(call: Call, turn_id: TurnId, turn: Turn) -> dict[str, Any]:

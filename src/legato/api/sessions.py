@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from legato.api import items
 from legato.api.door import Call
-from legato.api.responses import headers_of, submit
+from legato.api.responses import ModelName, headers_of, submit
 from legato.api.sse import EventStream
 from legato.api.wire import answer, named_event
 from legato.domain.conversations import Conversation
@@ -21,7 +21,7 @@ from legato.domain.handles import ById, External, Slug, parse_external
 from legato.domain.turns import Input, Options, Submission, Turn, Usage
 from legato.errors import BadInput, ModelUnavailable, UnknownHandle
 
-Title = Annotated[str, Meta(max_length=500)]
+Title = Annotated[str, Meta(max_length=500, pattern=r"^[^\x00]*$")]
 
 
 class CreateSession(Struct):
@@ -44,7 +44,7 @@ class SessionChat(Struct):
 
     input: str | list[dict[str, Any]] | None = None
     message: str | list[dict[str, Any]] | None = None
-    model: str | None = None
+    model: ModelName | None = None
     instructions: str | None = None
     system_message: str | None = None
 

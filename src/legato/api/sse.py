@@ -7,8 +7,13 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
 
+import structlog
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
+
+from legato.errors import LegatoError
+
+logger = structlog.get_logger(__name__)
 
 KEEP_ALIVE = 15.0
 COMMENT = b": keep-alive\n\n"
@@ -45,7 +50,11 @@ class EventStream(Response):
                     if not done:
                         await send({"type": "http.response.body", "body": COMMENT, "more_body": True})
                         continue
-                    chunk = coming.result()
+                    try:
+                        chunk = coming.result()
+                    except LegatoError as error:  # deleted, or we are leaving: the client asks again and is told
+                        logger.info("stream ended early", code=error.code)
+                        break
                     if chunk is None:
                         break
                     await send({"type": "http.response.body", "body": chunk, "more_body": True})

@@ -3,12 +3,13 @@
 Errors of the domain become HTTP here and nowhere else, in the envelope that OpenAI clients read.
 """
 
+import re
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 import msgspec
 import structlog
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from legato.domain.ids import PrincipalId, new_id
@@ -29,6 +30,10 @@ logger = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 Endpoint = Callable[[Request], Awaitable[Response]]
+
+LONGEST_MESSAGE = 500
+_PLACE = re.compile(r" - at (?:`key` in )?`\$\.?(.*)`\Z")
+_MISSING = re.compile(r"Object missing required field `(.*?)`")
 
 
 class TooLarge(LimitReached):
@@ -62,7 +67,10 @@ def refusal(error: LegatoError) -> Response:
 
 
 def envelope(status: int, kind: str, code: str, message: str, param: str | None = None) -> Response:
-    return answer({"error": {"message": message, "type": kind, "param": param, "code": code}}, status)
+    """What a client sent may be told back to it, but not at length. A body that nobody reads ends its connection."""
+    told = message if len(message) <= LONGEST_MESSAGE else message[:LONGEST_MESSAGE] + "…"
+    body = {"error": {"message": told, "type": kind, "param": param, "code": code}}
+    return answer(body, status, {"Connection": "close"} if status == 413 else None)
 
 
 def guarded(endpoint: Endpoint) -> Endpoint:
@@ -97,10 +105,13 @@ def bearer(request: Request) -> str:
 async def read_body(request: Request, limit: int) -> bytes:
     """The body, if it is not too large."""
     data = bytearray()
-    async for chunk in request.stream():
-        data += chunk
-        if len(data) > limit:
-            raise TooLarge(f"The body is larger than {limit} bytes.")
+    try:
+        async for chunk in request.stream():
+            data += chunk
+            if len(data) > limit:
+                raise TooLarge(f"The body is larger than {limit} bytes.")
+    except ClientDisconnect as error:
+        raise BadInput("The client left before it had sent the whole body.") from error
     return bytes(data)
 
 
@@ -109,10 +120,19 @@ def decode_body(data: bytes, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(data, type=kind)
     except msgspec.ValidationError as error:
-        message, _, path = str(error).partition(" - at `$")
-        raise BadInput(message, param=path.rstrip("`").lstrip(".") or None) from error
+        message, place = misfit(error)
+        raise BadInput(message, param=place or None) from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadInput(f"The body is not valid JSON: {error}") from error
+
+
+def misfit(error: msgspec.ValidationError) -> tuple[str, str]:
+    """What does not fit, and where: the path of the value, or of the one that is missing."""
+    message = _PLACE.sub("", str(error))
+    place = found[1] if (found := _PLACE.search(str(error))) else ""
+    if missing := _MISSING.match(message):
+        place = f"{place}.{missing[1]}" if place else missing[1]
+    return message, place
 
 
 def data_line(body: Any) -> bytes:

@@ -247,42 +247,53 @@ class Gateway:
 
     # -- what is seen of a log: each of these is an entry
 
-    async def add(self, principal: PrincipalId, handle: Handle, bodies: Iterable[AnyBody]) -> Turn:
+    async def add(
+        self,
+        principal: PrincipalId,
+        handle: Handle,
+        bodies: Iterable[AnyBody],
+        *,
+        dedup_key: str | None = None,
+        request_hash: str | None = None,
+    ) -> Turn:
         """Append items without running the agent. They wait their place and never move the tip."""
-        return await self._upkeep(principal, handle, bodies)
+        return await self._upkeep(principal, handle, bodies, dedup_key=dedup_key, request_hash=request_hash)
 
     async def rewind(self, principal: PrincipalId, handle: Handle, to: int) -> Turn:
         """Hide everything after a position, from people and models alike."""
-        return await self._upkeep(principal, handle, [Rewind(to)], positions=(to,), least=0)
+        return await self._upkeep(principal, handle, [Rewind(to)], positions={"to": to}, least=0)
 
     async def compact(
         self, principal: PrincipalId, handle: Handle, upto: int, summary: str, *, expects: int | None = None
     ) -> Turn:
         """Let a summary stand for everything up to a position."""
         body = Compaction(upto, summary, by=principal, why="by hand")
-        return await self._upkeep(principal, handle, [body], positions=(upto,), expects=expects)
+        return await self._upkeep(principal, handle, [body], positions={"upto": upto}, expects=expects)
 
     async def expand(self, principal: PrincipalId, handle: Handle, of: int) -> Turn:
         """Void the compaction, pin or hide at a position."""
-        await self._check_kind(principal, handle, of, (Compaction, Pin, Hide))
-        return await self._upkeep(principal, handle, [Expand(of)], positions=(of,))
+        await self._check_kind(principal, handle, of, (Compaction, Pin, Hide), "of")
+        return await self._upkeep(principal, handle, [Expand(of)], positions={"of": of})
 
     async def pin(self, principal: PrincipalId, handle: Handle, at: int) -> Turn:
         """Keep an entry verbatim in the context."""
-        await self._check_kind(principal, handle, at, get_args(Item))
-        return await self._upkeep(principal, handle, [Pin(at)], positions=(at,))
+        await self._check_kind(principal, handle, at, get_args(Item), "at")
+        return await self._upkeep(principal, handle, [Pin(at)], positions={"at": at})
 
     async def hide(self, principal: PrincipalId, handle: Handle, first: int, last: int) -> Turn:
         """Take a span out of the context; people still see it."""
         if first > last:
             raise BadInput("A span ends where it begins, or later.")
-        return await self._upkeep(principal, handle, [Hide(first, last, why="by hand")], positions=(first, last))
+        positions = {"first": first, "last": last}
+        return await self._upkeep(principal, handle, [Hide(first, last, why="by hand")], positions=positions)
 
-    async def _check_kind(self, principal: PrincipalId, handle: Handle, position: int, kinds: tuple[type, ...]) -> None:
+    async def _check_kind(
+        self, principal: PrincipalId, handle: Handle, position: int, kinds: tuple[type, ...], param: str
+    ) -> None:
         conversation = await self.find(principal, handle)
         body = await self._db.read(log.body_at, conversation.id, position)
         if body is not None and not isinstance(body, kinds):
-            raise BadInput(f"Position {position} holds a {kind_of(body)}; that cannot be done to it.")
+            raise BadInput(f"Position {position} holds a {kind_of(body)}; that cannot be done to it.", param=param)
 
     async def _upkeep(
         self,
@@ -290,20 +301,25 @@ class Gateway:
         handle: Handle,
         bodies: Iterable[AnyBody],
         *,
-        positions: tuple[int, ...] = (),
+        positions: dict[str, int] | None = None,
         least: int = 1,
         expects: int | None = None,
+        dedup_key: str | None = None,
+        request_hash: str | None = None,
     ) -> Turn:
         conversation = await self.find(principal, handle)
-        for position in positions:
+        for name, position in (positions or {}).items():
             if not least <= position <= conversation.head_seq:
-                raise BadInput(f"There is no position {position}; the log ends at {conversation.head_seq}.")
+                message = f"There is no position {position}; the log ends at {conversation.head_seq}."
+                raise BadInput(message, param=name)
         turn = await self.submit(
             Submission(
                 principal=principal,
                 target=ById(conversation.id),
                 input=Input(tuple(draft(body) for body in bodies), expects=expects),
                 kind="upkeep",
+                dedup_key=dedup_key,
+                request_hash=request_hash,
             )
         )
         turn = await self.ended(turn)
@@ -332,7 +348,7 @@ async def _fork(tx: Tx, principal: PrincipalId, handle: Handle, at: int | None) 
     origin = await directory.find(tx, principal, handle)
     base = origin.head_seq if at is None else at
     if not 0 <= base <= origin.head_seq:
-        raise BadInput(f"There is no position {base}; the log ends at {origin.head_seq}.")
+        raise BadInput(f"There is no position {base}; the log ends at {origin.head_seq}.", param="at")
     return await directory.create(
         tx, principal, title=origin.title, agent=origin.agent, kind=origin.kind, parent=origin.id, base=base
     )
