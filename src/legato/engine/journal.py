@@ -9,8 +9,8 @@ import asyncio
 from collections.abc import Iterable, Sequence
 
 from legato.domain.entries import Draft
-from legato.domain.events import AnyEvent
-from legato.domain.turns import Lease, Outcome, Usage
+from legato.domain.events import AnyEvent, Joined
+from legato.domain.turns import Lease, Outcome, Turn, Usage
 from legato.engine.live import Live
 from legato.store import turns
 from legato.store.database import Database
@@ -56,6 +56,14 @@ class Journal:
             )
             self._published(batch)
         return places
+
+    async def absorb(self) -> list[Turn]:
+        """Let waiting inputs join, and tell of it in the same transaction."""
+        async with self._order:
+            batch = self._take()
+            joined = await self._db.write(turns.absorb, self._lease, self._n, batch)
+            self._published([*batch, *(Joined(turn.id) for turn in joined)])
+        return joined
 
     async def finish(self, outcome: Outcome, drafts: Sequence[Draft], events: Iterable[AnyEvent] = ()) -> Ending:
         """End the turn, with the last entries and events."""

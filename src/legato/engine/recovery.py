@@ -6,6 +6,7 @@ unknown, and nobody guesses. Text that followers saw and that no entry holds is 
 """
 
 from collections.abc import Iterable
+from itertools import pairwise
 
 from msgspec import Struct
 
@@ -25,6 +26,7 @@ class Remains(Struct, frozen=True):
     closing: tuple[Closed, ...]
     cut_off: tuple[Draft, ...]
     in_doubt: tuple[ToolCall, ...]
+    steps: int
 
 
 def remains(events: list[AnyEvent], entries: Iterable[Entry]) -> Remains:
@@ -39,6 +41,7 @@ def remains(events: list[AnyEvent], entries: Iterable[Entry]) -> Remains:
         closing=tuple(Closed(index, incomplete=True) for index in open_items(events)),
         cut_off=tuple(_cut_off(events, [e for e in events if isinstance(e, Opened) and e.id not in kept])),
         in_doubt=tuple(b for b in bodies if isinstance(b, ToolCall) and not b.client and b.call_id not in answered),
+        steps=sum(isinstance(b, ToolCall) and not isinstance(a, ToolCall) for a, b in pairwise([None, *bodies])),
     )
 
 

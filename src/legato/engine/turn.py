@@ -15,7 +15,7 @@ import structlog
 
 from legato.domain import fingerprint
 from legato.domain.entries import AnyBody, Draft, Entry, Hide, Message, Reasoning, Setup, ToolCall, ToolResult, draft
-from legato.domain.events import Answered, AnyEvent, Joined
+from legato.domain.events import Answered, AnyEvent
 from legato.domain.turns import Failure, Lease, Outcome, Turn, Usage
 from legato.engine import prompt, recovery
 from legato.engine.calls import carry_out
@@ -113,7 +113,7 @@ class TurnRun:
         if self.lease.begun:
             bodies += await self._steered()
         setup = self._setup(cast, view)
-        for _ in range(cast.agent.max_steps):
+        for _ in range(cast.agent.max_steps - remains.steps):
             await self._listen(cast, prompt.build(self.turn, setup, view.summary, bodies))
             closing = list(self._step.close(incomplete=self._step.truncated))
             drafts = self._step.drafts()
@@ -181,9 +181,8 @@ class TurnRun:
         self.interrupts.check()
         if not await self._db.read(turns.steering, self.turn.conversation_id):
             return []
-        joined = await self._db.write(turns.absorb, self.lease)
+        joined = await self._journal.absorb()
         for turn in joined:
-            self._journal.emit(Joined(turn.id))
             self._live.nudge(turn.id)
             self._db.tell(Hint("events", turn.id))
         return [d.body for turn in joined for d in turn.input.drafts]

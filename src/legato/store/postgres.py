@@ -84,7 +84,7 @@ class Postgres:
         """Connect, bring the schema up to date, listen for hints."""
         try:
             pool = await asyncpg.create_pool(
-                url, min_size=1, max_size=connections, timeout=10, command_timeout=60, reset=_no_reset
+                url, min_size=1, max_size=connections, timeout=10, command_timeout=60, reset=_no_reset, init=_impatient
             )
         except (*_UNREACHABLE, asyncpg.PostgresError, TimeoutError, ValueError, OverflowError) as error:
             quotable = isinstance(
@@ -202,6 +202,12 @@ async def _migrate_alone(tx: Tx) -> list[str]:
     """Several processes may start at once: one migrates, the others wait and find it done."""
     await tx.script(f"select pg_advisory_xact_lock({MIGRATION_LOCK})")
     return await migrate(tx)
+
+
+async def _impatient(connection: Any) -> None:
+    """A transaction awaits nothing but its statements. A process that stands still in one (stopped, cut off) must not
+    hold its locks: others go on after this time."""
+    await connection.execute("set idle_in_transaction_session_timeout = '5s'")
 
 
 async def _no_reset(_connection: object) -> None:

@@ -13,7 +13,7 @@ from msgspec import Struct, json
 
 from legato.domain.conversations import Conversation
 from legato.domain.entries import Draft, Entry, Hide, draft, span_of
-from legato.domain.events import AnyEvent, retell
+from legato.domain.events import AnyEvent, Joined, retell
 from legato.domain.handles import ById
 from legato.domain.ids import ConversationId, NodeId, PrincipalId, TurnId
 from legato.domain.turns import (
@@ -292,14 +292,18 @@ async def steering(tx: Tx, conversation_id: ConversationId) -> bool:
     return bool(await tx.run("steering_turns", conversation=conversation_id))
 
 
-async def absorb(tx: Tx, lease: Lease) -> list[Turn]:
-    """Let inputs sent with `steer` join this turn: they keep their ids and share its outcome."""
+async def absorb(tx: Tx, lease: Lease, first_n: int, events: Sequence[AnyEvent]) -> list[Turn]:
+    """Let inputs sent with `steer` join this turn: they keep their ids and share its outcome. Followers are told of it
+    after the `events` that came before."""
     conversation_id = lease.turn.conversation_id
     await log.append(tx, conversation_id, lease.fence, lease.turn.id, ())  # the lock, before anything is read
     waiting = [_turn(row) for row in await tx.run("steering_turns", conversation=conversation_id)]
     for turn in waiting:
         first, last = await log.append(tx, conversation_id, lease.fence, turn.id, turn.input.drafts)
         await tx.run("join_turn", id=turn.id, host=lease.turn.id, first_seq=first, last_seq=last)
+    told = [*events, *(Joined(turn.id) for turn in waiting)]
+    if told:
+        await add_events(tx, lease, first_n, told)
     return waiting
 
 
