@@ -140,8 +140,8 @@ async def _place_after(tx: Tx, principal: PrincipalId, turn_id: TurnId) -> _Plac
 
 
 def _queued_at(turn: Turn) -> int:
-    """What waits behind a turn: behind one that waits itself, what was admitted later; behind any other, everything."""
-    return turn.n if turn.status == "queued" else 0
+    """What waits behind a turn: behind one in the queue, what was admitted later; behind any other, everything."""
+    return turn.n if turn.status == "queued" and turn.busy != "interrupt" else 0
 
 
 async def end_of(tx: Tx, turn_id: TurnId) -> int:
@@ -292,9 +292,9 @@ async def steering(tx: Tx, conversation_id: ConversationId) -> bool:
     return bool(await tx.run("steering_turns", conversation=conversation_id))
 
 
-async def absorb(tx: Tx, lease: Lease, first_n: int, events: Sequence[AnyEvent]) -> list[Turn]:
-    """Let inputs sent with `steer` join this turn: they keep their ids and share its outcome. Followers are told of it
-    after the `events` that came before."""
+async def absorb(tx: Tx, lease: Lease, first_n: int | None = None, events: Sequence[AnyEvent] = ()) -> list[Turn]:
+    """Let inputs sent with `steer` join this turn: they keep their ids and share its outcome. With a number, followers
+    are told of it, after the `events` that came before."""
     conversation_id = lease.turn.conversation_id
     await log.append(tx, conversation_id, lease.fence, lease.turn.id, ())  # the lock, before anything is read
     waiting = [_turn(row) for row in await tx.run("steering_turns", conversation=conversation_id)]
@@ -302,7 +302,7 @@ async def absorb(tx: Tx, lease: Lease, first_n: int, events: Sequence[AnyEvent])
         first, last = await log.append(tx, conversation_id, lease.fence, turn.id, turn.input.drafts)
         await tx.run("join_turn", id=turn.id, host=lease.turn.id, first_seq=first, last_seq=last)
     told = [*events, *(Joined(turn.id) for turn in waiting)]
-    if told:
+    if told and first_n is not None:
         await add_events(tx, lease, first_n, told)
     return waiting
 
