@@ -15,7 +15,7 @@ from typing import TypeVar
 from legato.domain.events import AnyEvent
 from legato.domain.ids import ConversationId, TurnId
 from legato.domain.turns import Turn
-from legato.errors import Draining
+from legato.errors import Draining, StoreUnavailable
 from legato.store import turns
 from legato.store.database import Database, Hint
 
@@ -120,7 +120,7 @@ class Live:
                 if feed is not None and n >= feed.start:
                     events = feed.events[n - int(feed.start) :]
                 else:
-                    turn, events = await self._db.read(turns.events_from, turn_id, n)
+                    turn, events = await self._events(turn_id, n)
                     ended = turn.ended
                 for event in events:
                     yield n, event
@@ -162,6 +162,13 @@ class Live:
                     ends.discard(end)
                     if not ends:
                         self._ends.pop(key, None)
+
+    async def _events(self, turn_id: TurnId, n: int) -> tuple[Turn, list[AnyEvent]]:
+        try:
+            return await self._db.read(turns.events_from, turn_id, n)
+        except StoreUnavailable:
+            self._check_open()  # closed because this process is leaving: come back
+            raise
 
     def _check_open(self) -> None:
         if self._shut:
