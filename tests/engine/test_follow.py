@@ -22,7 +22,7 @@ from legato.domain.ids import TurnId
 from legato.domain.turns import Turn
 from legato.engine import live
 from legato.engine.protocols import CallChunk, CallOpened, Finished, ModelEvent, ModelRequest, ReasoningChunk, TextChunk
-from legato.errors import Draining
+from legato.errors import Unavailable
 from legato.store import turns
 from legato.store.database import Hint
 
@@ -144,7 +144,7 @@ class Readers:
                             break
                     else:
                         return
-            except Draining:  # sent away by a restart
+            except Unavailable:  # sent away by a restart
                 await asyncio.sleep(0)
 
     def check(self, log: list[AnyEvent]) -> None:

@@ -58,7 +58,8 @@ def context(head: int, controls: Iterable[Control]) -> Context:
     """What the model sees."""
     known = sorted((c for c in controls if c.seq <= head), key=lambda c: c.seq)
     alive = transcript(head, known)
-    living = [c for c in known if _within(c.seq, alive)]
+    rewound = alive != ((1, head),)
+    living = [c for c in known if _within(c.seq, alive)] if rewound else known
     voided = {c.ref for c in living if c.kind == "expand"}
     living = [c for c in living if c.seq not in voided or c.kind not in VOIDABLE]
 

@@ -100,7 +100,7 @@ create table entries (
     created_at      double precision not null,
     primary key (conversation_id, seq)
 );
-create index entries_control on entries (conversation_id, seq)
+create index entries_control on entries (conversation_id, seq, kind, ref_seq, ref_first)  -- read without the entries
     where kind in ('setup', 'compaction', 'expand', 'rewind', 'pin', 'hide');
 create index entries_id on entries (id);
 
