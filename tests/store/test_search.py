@@ -118,7 +118,7 @@ CORPUS = {
         "ABABABAB abab BABA",
     ),
     "machine": (
-        "/work/main/src/legato/store/search.py:42: error: Incompatible types [arg-type]",
+        "/srv/app/src/legato/store/search.py:42: error: Incompatible types [arg-type]",
         "def f(x: int) -> str:\n    return f\"{x!r}\" + 'it''s' # ¯\\_(ツ)_/¯",
         "C:\\Users\\Ålice\\файл.txt",
         "3.14159 2026-07-27T12:00:00Z 192.168.0.1 +49 (30) 1234-5678",
@@ -241,7 +241,7 @@ async def test_people_find_what_they_would_expect(library: Library) -> None:
         "CAFÉ": "cafe\u0301 and caf\u00e9, naïve, re\u0301sume\u0301, A\u030angstro\u0308m, ﬁne ﬂow",
         "fine flow": "cafe\u0301 and caf\u00e9, naïve, re\u0301sume\u0301, A\u030angstro\u0308m, ﬁne ﬂow",
         "fox jumps": "The quick brown fox jumps over the lazy dog. The dog sleeps.",
-        "legato/store/": "/work/main/src/legato/store/search.py:42: error: Incompatible types [arg-type]",
+        "legato/store/": "/srv/app/src/legato/store/search.py:42: error: Incompatible types [arg-type]",
         ".168.": "3.14159 2026-07-27T12:00:00Z 192.168.0.1 +49 (30) 1234-5678",
         "🙃": "🙂🙃🙂",
         "𩸽": "𠮷野家で𩸽を食べる",
