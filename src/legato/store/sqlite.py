@@ -36,6 +36,7 @@ SETTINGS = (
     "foreign_keys = on",
     "wal_autocheckpoint = 8000",
     "cache_size = -32000",
+    "temp_store = memory",  # savepoints keep the pages they may restore in memory, not in a file
 )
 
 Job = tuple[Callable[["SqliteTx"], Coroutine[Any, Any, Any]], "asyncio.Future[Any]"]
