@@ -71,9 +71,13 @@ async def admissions(folder: Path) -> None:
             f"  Legato, {clients:3} clients, group commit          {rate:8,.0f}   {rate / floor:5.2f} x disk"
             f"   {rate / rates[256, 1]:5.2f} x one sync each   {rate / rates[1, 512]:5.2f} x one client"
         )
-    print(f"  The same on a disk made {SLOWER * 1e3:.0f} ms slower (emulated: the writer waits so long after each commit)")
+    print(
+        f"  The same on a disk made {SLOWER * 1e3:.0f} ms slower (emulated: the writer waits so long after each commit)"
+    )
     print(f"  Legato, 256 clients, one sync each         {slow[1]:8,.0f}")
-    print(f"  Legato, 256 clients, group commit          {slow[512]:8,.0f}   {slow[512] / slow[1]:5.2f} x one sync each")
+    print(
+        f"  Legato, 256 clients, group commit          {slow[512]:8,.0f}   {slow[512] / slow[1]:5.2f} x one sync each"
+    )
     print()
 
 

@@ -165,8 +165,26 @@ REMOVALS = [
     Removal(
         ONCE,
         "another request under the same key is refused",
-        [Change(TURNS_PY, "if turn.request_hash != submission.request_hash:", "if turn.request_hash == ():")],
+        [Change(TURNS_PY, "if turn.request_hash != dedup.request_hash:", "if turn.request_hash == ():")],
         ["store/test_admission.py::test_the_same_dedup_key_with_another_request_is_refused[*]"],
+    ),
+    Removal(
+        ONCE,
+        "what a request makes without a turn, and its key, are one transaction",
+        [Change("store/requests.py", "    if row := await one", "    if row := None and await one")],
+        ["store/test_requests.py::test_a_request_is_carried_out_once_per_key_also_after_a_restart[*]"],
+    ),
+    Removal(
+        ONCE,
+        "of requests that race under one key the schema lets one through",
+        [
+            Change(
+                "store/migrations/0005_remove_and_requests.sql",
+                "    primary key (principal, dedup_key)\n",
+                "    check (principal <> '')\n",
+            )
+        ],
+        ["store/test_requests.py::test_eight_requests_under_one_key_make_one_conversation[postgres]"],
     ),
     Removal(
         ONCE,
@@ -602,7 +620,7 @@ REMOVALS = [
     Removal(
         PREFIX,
         "a setup is written once",
-        [Change("engine/turn.py", "        if view.setup != setup:\n", "        if setup is not None:\n")],
+        [Change("engine/turn.py", "        if view.setup != cast.setup:", "        if cast.setup is not None:")],
         ["engine/test_turns.py::test_a_setup_is_written_once_and_again_only_when_the_agent_changes[*]"],
     ),
     Removal(
@@ -717,7 +735,13 @@ REMOVALS = [
     Removal(
         WINDOW,
         "only living controls count",
-        [Change("domain/window.py", "living = [c for c in known if _within(c.seq, alive)]", "living = list(known)")],
+        [Change("domain/window.py", "living = [c for c in known if _within(c.seq, shown)]", "living = list(known)")],
+        ["domain/test_window.py::test_the_window_of_any_log_is_what_replaying_it_entry_by_entry_gives"],
+    ),
+    Removal(
+        WINDOW,
+        "a removed entry is seen by nobody",
+        [Change("domain/window.py", '        if control.kind == "remove":', "        if control.seq < 0:")],
         ["domain/test_window.py::test_the_window_of_any_log_is_what_replaying_it_entry_by_entry_gives"],
     ),
     Removal(

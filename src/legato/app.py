@@ -15,6 +15,7 @@ from legato.engine.protocols import Model, Toolset
 from legato.engine.roster import Agent, Roster
 from legato.engine.worker import Worker, WorkerSettings
 from legato.errors import StoreUnavailable
+from legato.models import ollama
 from legato.models.demo import Demo
 from legato.models.openai_chat import OpenAIChat
 from legato.store import keys
@@ -48,7 +49,8 @@ async def open_app(
     """Build the rooms and run them. `models` and `toolsets` are added to the configured ones."""
     make_home(config.home)
     async with AsyncExitStack() as stack:
-        configured = {name: build_model(name, model, stack) for name, model in config.models.items()}
+        known = config.models or ({} if models else await ollama.find(config.providers.ollama))
+        configured = {name: build_model(name, model, stack) for name, model in known.items()}
         roster = build_roster(config, {**configured, **(models or {})}, toolsets or {})
         db = await open_database(config)
         stack.push_async_callback(db.close)

@@ -21,7 +21,7 @@ from legato.errors import BadConfig
 class ServerConfig(Struct, frozen=True, forbid_unknown_fields=True):
     host: str = "127.0.0.1"
     port: int = 8420
-    unknown_model: Literal["default", "reject"] = "default"
+    unknown_model: Literal["default", "reject", "pass"] = "default"
     max_body: int = 32 * 1024 * 1024
     drain: float = 20.0
 
@@ -47,6 +47,13 @@ class ModelConfig(Struct, frozen=True, forbid_unknown_fields=True):
     base_url: str = "https://api.openai.com/v1"
     api_key: str = ""
     model: str = ""
+    context_window: int = 0  # tokens; 0 is unknown
+
+
+class ProvidersConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """What is looked for where no model is configured."""
+
+    ollama: str = "http://127.0.0.1:11434"
 
 
 class AgentConfig(Struct, frozen=True, forbid_unknown_fields=True):
@@ -64,6 +71,7 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     database: DatabaseConfig = DatabaseConfig()
     worker: WorkerConfig = WorkerConfig()
     log: LogConfig = LogConfig()
+    providers: ProvidersConfig = ProvidersConfig()
     models: dict[str, ModelConfig] = {}
     agents: dict[str, AgentConfig] = {}
     default_agent: str = "default"
@@ -82,6 +90,7 @@ def load(
     origins: Origins = {}
     values = _from_file(home / "legato.toml", origins)
     _from_environment(environ, values, origins)
+    _from_known_keys(environ, values, origins)
     for name, value in (overrides or {}).items():
         _put(values, name, value)
         origins[name] = "command line"
@@ -126,6 +135,28 @@ def _from_environment(environ: Mapping[str, str], values: dict[str, Any], origin
                 raise BadConfig(f"{variable} names a file that cannot be read: {error}") from error
         _put(values, dotted, value)
         origins[dotted] = variable
+
+
+KNOWN_KEYS = {
+    "OPENAI_API_KEY": ("openai", "https://api.openai.com/v1", "gpt-5-mini"),
+    "ANTHROPIC_API_KEY": ("anthropic", "https://api.anthropic.com/v1", "claude-sonnet-4-5"),
+    "OPENROUTER_API_KEY": ("openrouter", "https://openrouter.ai/api/v1", "openrouter/auto"),
+}
+"""A provider whose key is in the environment is used without a file: its name here, its address, its model."""
+
+
+def _from_known_keys(environ: Mapping[str, str], values: dict[str, Any], origins: Origins) -> None:
+    """Providers, where none is configured."""
+    if host := environ.get("OLLAMA_HOST"):
+        values.setdefault("providers", {}).setdefault("ollama", host if "//" in host else f"http://{host}")
+    if values.get("models"):
+        return
+    for variable, (name, base_url, model) in KNOWN_KEYS.items():
+        if key := environ.get(variable, "").strip():
+            base_url = environ.get(variable.replace("_API_KEY", "_BASE_URL")) or base_url
+            found = {"kind": "openai-chat", "base_url": base_url, "api_key": key, "model": model}
+            values.setdefault("models", {})[name] = found
+            origins.update({f"models.{name}.{setting}": variable for setting in found})
 
 
 def _put(values: dict[str, Any], dotted: str, value: Any) -> None:

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from api.server import Server
-from api.wire import Json, ask, conversation_of, ok, refused
+from api.wire import Json, ask, conversation_of, ok, post, refused
 
 Told = tuple[str, Json]
 
@@ -97,6 +97,13 @@ def test_a_watcher_of_a_conversation_that_is_deleted_is_let_go(fresh_server: Ser
         ok(client.delete(f"/v1/conversations/{conversation}"))
         assert list(told) == []
     refused(client.get(f"/v1/conversations/{conversation}/events"), 404, "conversation_not_found")
+
+
+def test_a_response_that_is_deleted_while_it_runs_is_stopped(fresh_server: Server) -> None:
+    """It does not hold the conversation up: what waits behind it comes at once."""
+    running = post(fresh_server.client, "/v1/responses", input="sleep 600", conversation="talk", background=True)
+    ok(fresh_server.client.delete(f"/v1/responses/{running['id']}"))
+    assert ask(fresh_server.client, "hello", conversation="talk")["status"] == "completed"
 
 
 def test_a_follower_of_a_response_that_is_deleted_is_let_go(fresh_server: Server) -> None:

@@ -94,6 +94,7 @@ def rows(things: Things) -> dict[tuple[str, str], list[Row]]:
         ("POST", "/v1/conversations/{id}/items"): both("/items", {"items": [said]}),
         ("GET", "/v1/conversations/{id}/items"): both("/items"),
         ("GET", "/v1/conversations/{id}/items/{item_id}"): both(f"/items/{things.item}"),
+        ("DELETE", "/v1/conversations/{id}/items/{item_id}"): both(f"/items/{things.item}")[:1],
         ("GET", "/v1/conversations/{id}/events"): both("/events"),
         ("POST", "/v1/conversations/{id}/fork"): both("/fork", {}),
         ("POST", "/v1/conversations/{id}/rewind"): both("/rewind", {"to": 1}),

@@ -34,8 +34,6 @@ SESSION = "X-Hermes-Session-Id"
 RACERS = 20
 TURN_ROUTES = ("/v1/responses", "/v1/chat/completions")
 
-NOT_YET = "a POST that makes no turn has no place yet where its key is kept"
-
 
 # -- 1. the named conversation
 
@@ -534,7 +532,6 @@ def test_a_failed_turn_replays_and_a_refusal_does_not(client: httpx.Client) -> N
     ask(client, "now a good one", key)
 
 
-@pytest.mark.xfail(strict=True, reason=NOT_YET)
 def test_a_conversation_created_twice_with_one_key_is_one(client: httpx.Client) -> None:
     """Keys work on every POST: the second answer is the first."""
     key = {"Idempotency-Key": "created once"}
@@ -554,7 +551,6 @@ def test_items_posted_twice_with_one_key_are_there_once(client: httpx.Client) ->
     assert said_in(client, conversation) == ["user: hello"]
 
 
-@pytest.mark.xfail(strict=True, reason=NOT_YET)
 def test_a_fork_asked_for_twice_with_one_key_is_one(client: httpx.Client) -> None:
     """Nor does a retried fork fork again."""
     origin, key = conversation_of(ask(client, "hello")), {"Idempotency-Key": "forked once"}

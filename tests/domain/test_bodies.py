@@ -19,6 +19,7 @@ from legato.domain.entries import (
     Note,
     Pin,
     Reasoning,
+    Remove,
     Rewind,
     Role,
     Setup,
@@ -71,6 +72,7 @@ BODIES: dict[type, st.SearchStrategy[AnyBody]] = {
     Rewind: st.builds(Rewind, positions),
     Pin: st.builds(Pin, positions),
     Hide: st.builds(Hide, positions, positions, texts),
+    Remove: st.builds(Remove, positions),
 }
 
 
@@ -125,13 +127,14 @@ def test_kinds_are_the_words_of_the_log() -> None:
         "Rewind": "rewind",
         "Pin": "pin",
         "Hide": "hide",
+        "Remove": "remove",
     }
 
 
 @settings(max_examples=200, deadline=None)
 @given(positions, positions)
 def test_a_control_points_where_it_says(first: int, last: int) -> None:
-    for body in (Compaction(last, "short"), Expand(last), Rewind(last), Pin(last)):
+    for body in (Compaction(last, "short"), Expand(last), Rewind(last), Pin(last), Remove(last)):
         assert span_of(body) == (None, last)
     assert span_of(Hide(first, last)) == (first, last)
 

@@ -19,6 +19,7 @@ from legato.domain.entries import (
     Note,
     Pin,
     Reasoning,
+    Remove,
     Rewind,
     Setup,
     Text,
@@ -83,7 +84,7 @@ def body_of(n: int, word: str, call_id: str) -> AnyBody:
         case "setup":
             return Setup("agent", f"model {n}")
         case _:
-            return (Compaction(0, "short"), Expand(0), Rewind(0), Pin(0), Hide(0, 0))[n % 5]
+            return (Compaction(0, "short"), Expand(0), Rewind(0), Pin(0), Hide(0, 0), Remove(0))[n % 6]
 
 
 @st.composite
@@ -199,7 +200,7 @@ def test_a_well_formed_request_is_left_as_it_is(log: list[AnyBody]) -> None:
 @given(bodies(), st.integers(0, 20))
 def test_what_is_not_for_the_model_changes_nothing(log: list[AnyBody], at: int) -> None:
     """Notes, setups and controls may stand anywhere."""
-    for aside in (Note("n"), Setup("a", "m"), Compaction(0, "s"), Expand(0), Rewind(0), Pin(0), Hide(0, 0)):
+    for aside in (Note("n"), Setup("a", "m"), Compaction(0, "s"), Expand(0), Rewind(0), Pin(0), Hide(0, 0), Remove(0)):
         assert shape([*log[:at], aside, *log[at:]]) == shape(log)
 
 

@@ -13,10 +13,14 @@ from legato.domain.window import Context, Control, ControlKind, Span, context, t
 
 
 class State(NamedTuple):
-    """What holds after some entry: which positions are shown, and which controls (and setups) still speak."""
+    """What holds after some entry: which positions were not rewound, and which controls (and setups) still speak."""
 
-    shown: frozenset[int] = frozenset()
+    kept: frozenset[int] = frozenset()
     speaking: tuple[Control, ...] = ()
+
+    @property
+    def shown(self) -> frozenset[int]:
+        return self.kept - {control.ref for control in self.speaking if control.kind == "remove"}
 
 
 def replay(head: int, controls: list[Control]) -> State:
@@ -24,22 +28,23 @@ def replay(head: int, controls: list[Control]) -> State:
     at = {control.seq: control for control in controls}
     states = [State()]
     for seq in range(1, head + 1):
-        shown, speaking = states[-1]
+        kept, speaking = states[-1]
         control = at.get(seq)
         if control is not None and control.kind == "rewind":
             states.append(states[control.ref])
             continue
         if control is not None and control.kind == "expand":
-            speaking = tuple(c for c in speaking if c.seq != control.ref or c.kind not in ("compaction", "pin", "hide"))
+            speaking = tuple(c for c in speaking if c.seq != control.ref or c.kind not in VOIDABLE)
         elif control is not None:
             speaking = (*speaking, control)
-        states.append(State(shown | {seq}, speaking))
+        states.append(State(kept | {seq}, speaking))
     return states[-1]
 
 
 def folded_context(head: int, controls: list[Control]) -> tuple[int | None, int | None, list[int]]:
     """Setup, summary and positions, each position decided alone by going through every control that speaks."""
-    shown, speaking = replay(head, controls)
+    state = replay(head, controls)
+    shown, speaking = state.shown, state.speaking
     setup = summary = None
     upto = 0
     for control in speaking:
@@ -67,7 +72,8 @@ def positions(spans: tuple[Span, ...]) -> list[int]:
 # -- random logs
 
 OFTEN: tuple[ControlKind | None, ...] = (None, None, None, "compaction", "expand", "pin")
-KINDS: tuple[ControlKind | None, ...] = (*OFTEN, "setup", "compaction", "expand", "rewind", "pin", "hide")
+KINDS: tuple[ControlKind | None, ...] = (*OFTEN, "setup", "compaction", "expand", "rewind", "pin", "hide", "remove")
+VOIDABLE = ("compaction", "pin", "hide", "remove")
 
 
 def control_at(seq: int, die: int, before: list[Control]) -> Control | None:
@@ -247,6 +253,13 @@ def test_of_pin_and_hide_the_newer_one_counts() -> None:
 
 def test_a_pin_of_what_was_rewound_brings_nothing_back() -> None:
     assert context(6, [Control(4, "rewind", 1), Control(5, "pin", 3)]).spans == ((1, 1), (5, 6))
+
+
+def test_a_removed_entry_is_seen_by_nobody_until_that_is_undone() -> None:
+    pin, remove = Control(4, "pin", 2), Control(6, "remove", 2)
+    assert transcript(7, [pin, remove]) == context(7, [pin, remove]).spans == ((1, 1), (3, 7))
+    assert transcript(7, [remove, Control(7, "expand", 6)]) == ((1, 7),)
+    assert transcript(7, [remove, Control(7, "rewind", 5)]) == ((1, 5),)
 
 
 def test_a_hidden_compaction_still_stands_for_the_past() -> None:

@@ -15,7 +15,7 @@ import pytest
 from engine.rooms import message, submission
 from engine.scripted import USAGE, echo, last_said
 from legato.app import App
-from legato.domain.entries import AnyBody, Compaction, Expand, Hide, Message, Pin, Rewind, Setup, Text
+from legato.domain.entries import AnyBody, Compaction, Expand, Hide, Message, Pin, Remove, Rewind, Setup, Text
 from legato.domain.handles import Address, ById, External, Name, Slug
 from legato.domain.ids import ConversationId, PrincipalId, TurnId
 from legato.domain.turns import After, Fresh, Target
@@ -42,16 +42,24 @@ class Ledger:
 
     def people_see(self) -> list[int]:
         """The positions of the transcript: what was seen after each entry; a rewind goes back to an earlier view."""
+        voided, kept = self._voided(), self._not_rewound()
+        gone = {b.at for seq in kept if isinstance(b := self.entries[seq - 1], Remove) and seq not in voided}
+        return [seq for seq in kept if seq not in gone]
+
+    def _not_rewound(self) -> list[int]:
         views: list[list[int]] = [[]]
         for seq, body in enumerate(self.entries, 1):
             views.append(views[body.to] if isinstance(body, Rewind) else [*views[-1], seq])
         return views[-1]
 
+    def _voided(self) -> set[int]:
+        return {body.of for seq in self._not_rewound() if isinstance(body := self.entries[seq - 1], Expand)}
+
     def model_sees(self) -> tuple[Setup | None, Compaction | None, list[int]]:
         """The setup in force, the summary, and the positions read verbatim."""
         visible = {seq: self.entries[seq - 1] for seq in self.people_see()}
-        voided = {body.of for body in visible.values() if isinstance(body, Expand)}
-        living = [body for seq, body in visible.items() if seq not in voided]
+        voided = self._voided()
+        living = [self.entries[seq - 1] for seq in self._not_rewound() if seq not in voided]
         setups = [body for body in living if isinstance(body, Setup)]
         summaries = [body for body in living if isinstance(body, Compaction)]
         seen = {seq for seq in visible if not summaries or seq > summaries[-1].upto}
@@ -195,7 +203,7 @@ class Client:
         await self._wrote(home, Compaction(upto, summary, by=self.who, why="by hand"))
 
     async def expand(self, a: int, b: int) -> None:
-        able = {h: p for h, ledger in self.ledgers.items() if (p := ledger.places(Compaction, Pin, Hide))}
+        able = {h: p for h, ledger in self.ledgers.items() if (p := ledger.places(Compaction, Pin, Hide, Remove))}
         if able:
             home = _pick(able, a)
             of = _pick(able[home], b)
@@ -208,6 +216,13 @@ class Client:
             at = _pick(places, b)
             await self.app.gateway.pin(self.who, ById(home), at)
             await self._wrote(home, Pin(at))
+
+    async def remove(self, a: int, b: int) -> None:
+        home, ledger = self._filled(a)
+        if places := ledger.places(Message):
+            at = _pick(places, b)
+            await self.app.gateway.remove(self.who, ById(home), at)
+            await self._wrote(home, Remove(at))
 
     async def hide(self, a: int, b: int) -> None:
         home, ledger = self._filled(a)
@@ -243,7 +258,7 @@ class Client:
         home = _pick(self.ledgers, a)
         ledger = self.ledgers[home]
         at = b % (len(ledger.entries) + 1)
-        fork = await self.app.gateway.fork(self.who, ById(home), at)
+        fork = (await self.app.gateway.fork(self.who, ById(home), at)).conversation
         assert fork.id not in self.ledgers
         self.ledgers[fork.id] = Ledger(ledger.title, ledger.entries[:at])
         await self.check(home)
@@ -251,7 +266,7 @@ class Client:
 
     async def create(self, a: int, b: int) -> None:
         """An empty conversation: there, and not in any list yet."""
-        created = await self.app.gateway.create(self.who, {})
+        created = (await self.app.gateway.create(self.who, {})).conversation
         assert created.id not in self.ledgers
         self.ledgers[created.id] = Ledger()
         await self.check(created.id)

@@ -23,6 +23,7 @@ from legato.domain.entries import (
     Note,
     Pin,
     Reasoning,
+    Remove,
     Rewind,
     Setup,
     Text,
@@ -249,6 +250,8 @@ def line(body: AnyBody) -> str:
             return f"expand {ref}"
         case Pin(at=ref):
             return f"pin {ref}"
+        case Remove(at=ref):
+            return f"remove {ref}"
 
 
 def quiet() -> None:

@@ -144,6 +144,7 @@ VERBS = (
     "expand",
     "pin",
     "hide",
+    "remove",
     "post",
     "rename",
     "fork",

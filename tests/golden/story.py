@@ -8,6 +8,7 @@ from typing import Any
 from msgspec import json
 
 from conftest import ALICE, BOB
+from legato.domain.attachments import Blob
 from legato.domain.entries import (
     Compaction,
     Draft,
@@ -19,6 +20,7 @@ from legato.domain.entries import (
     Note,
     Pin,
     Reasoning,
+    Remove,
     Rewind,
     Setup,
     Text,
@@ -30,13 +32,14 @@ from legato.domain.entries import (
 from legato.domain.events import Answered, AnyEvent, Closed, Delta, Joined, Opened, open_items
 from legato.domain.handles import Address, ById, External, Fingerprint, Slug
 from legato.domain.ids import ConversationId, NodeId, PrincipalId
-from legato.domain.turns import After, Failure, Input, Lease, Options, Outcome, Submission, Target, Turn, Usage
-from legato.store import blobs, directory, keys, log, nodes, outbox, search, turns
+from legato.domain.turns import After, Dedup, Failure, Input, Lease, Options, Outcome, Submission, Target, Turn, Usage
+from legato.store import blobs, directory, keys, log, nodes, outbox, requests, search, turns
 from legato.store.database import Database
 
 NODE = NodeId("node_golden")
 CHAT = Address("telegram", "bot", "42")
-PICTURE, PAPER = b"\x89PNG a picture \xff\x00", "a paper of Bob's, 論文".encode()
+PICTURE = Blob.of(b"\x89PNG a picture \xff\x00", "image/png")
+PAPER = Blob.of("a paper of Bob's, 論文".encode(), "text/plain")
 
 
 def said(text: str, *parts: Any) -> Draft:
@@ -111,8 +114,9 @@ async def tell(db: Database) -> dict[str, str]:
         await db.write(directory.add_principal, principal)
     await db.write(nodes.start, NODE, 1e6, alone=False)
     await db.write(keys.add, "lg_golden", name="golden", principal=ALICE, scopes=frozenset({"admin"}))
-    teller.ids["picture"] = await db.write(blobs.put, ALICE, PICTURE, "image/png")
-    teller.ids["paper"] = await db.write(blobs.put, BOB, PAPER, "text/plain")
+    for name, owner, blob in (("picture", ALICE, PICTURE), ("paper", BOB, PAPER)):
+        await db.write(blobs.put, owner, [blob])
+        teller.ids[name] = blob.sha256
     await _first_talk(teller)
     await _maintenance(teller)
     await _failure_and_retry(teller)
@@ -170,6 +174,10 @@ async def _maintenance(teller: Teller) -> None:
     teller.ids["compaction_seq"] = str(await teller.head(main))
     await teller.upkeep("stale", main, draft(Compaction(2, "too late")), expects=0)
     await teller.upkeep("pinned", main, draft(Pin(1)), draft(Hide(5, 6, "dull")), draft(Note("tidied up", "upkeep")))
+    await teller.upkeep("removed", main, draft(Remove(3)))
+    dedup = Dedup("made once", "h")
+    made = await teller.db.write(requests.once, ALICE, dedup, lambda tx: directory.create(tx, ALICE))
+    teller.ids["made"] = made.conversation.id
 
 
 async def _failure_and_retry(teller: Teller) -> None:

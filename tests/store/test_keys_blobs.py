@@ -6,6 +6,7 @@ import pytest
 from acts import rows, script
 
 from conftest import ALICE, BOB, Opener
+from legato.domain.attachments import Blob
 from legato.domain.ids import PrincipalId
 from legato.errors import Defect
 from legato.store import blobs, keys
@@ -73,26 +74,26 @@ DATA = bytes(range(256)) * 4096
 async def test_bytes_come_back_as_they_were_put(reopen: Opener) -> None:
     """By their hash, with their type, also after a restart; a megabyte and nothing alike."""
     db = await reopen()
-    hashes = [await db.write(blobs.put, ALICE, data, "image/png") for data in (DATA, b"")]
+    put = {hashlib.sha256(data).hexdigest(): Blob.of(data, "image/png") for data in (DATA, b"")}
+    await db.write(blobs.put, ALICE, put.values())
     db = await reopen()
-    assert hashes == [hashlib.sha256(data).hexdigest() for data in (DATA, b"")]
-    assert [await db.read(blobs.get, ALICE, sha256) for sha256 in hashes] == [("image/png", DATA), ("image/png", b"")]
+    assert await db.read(blobs.get, ALICE, put) == put
 
 
 async def test_the_same_bytes_of_one_owner_are_kept_once(db: Database) -> None:
-    """Putting them again gives the same hash and stores nothing."""
-    first = await db.write(blobs.put, ALICE, DATA, "image/png")
-    again = await db.write(blobs.put, ALICE, DATA, "image/webp")
-    assert first == again
-    assert await db.read(blobs.get, ALICE, first) == ("image/png", DATA)
+    """Putting them again stores nothing."""
+    first, again = Blob.of(DATA, "image/png"), Blob.of(DATA, "image/webp")
+    await db.write(blobs.put, ALICE, [first, again])
+    assert await db.read(blobs.get, ALICE, [again.sha256]) == {first.sha256: first}
     assert await rows(db, "select size from blobs") == [(len(DATA),)]
 
 
 async def test_a_hash_grants_nothing(db: Database) -> None:
     """Who knows the hash of another's bytes does not get them; who has the same bytes has their own."""
-    sha256 = await db.write(blobs.put, ALICE, DATA, "image/png")
-    assert await db.read(blobs.get, BOB, sha256) is None
-    assert await db.read(blobs.get, ALICE, "0" * 64) is None
-    await db.write(blobs.put, BOB, DATA, "image/webp")
-    assert await db.read(blobs.get, BOB, sha256) == ("image/webp", DATA)
-    assert await db.read(blobs.get, ALICE, sha256) == ("image/png", DATA)
+    hers, his = Blob.of(DATA, "image/png"), Blob.of(DATA, "image/webp")
+    await db.write(blobs.put, ALICE, [hers])
+    assert await db.read(blobs.get, BOB, [hers.sha256]) == {}
+    assert await db.read(blobs.get, ALICE, ["0" * 64]) == {}
+    await db.write(blobs.put, BOB, [his])
+    assert await db.read(blobs.get, BOB, [hers.sha256]) == {his.sha256: his}
+    assert await db.read(blobs.get, ALICE, [hers.sha256]) == {hers.sha256: hers}

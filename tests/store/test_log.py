@@ -32,6 +32,7 @@ from conftest import ALICE
 from legato.domain.entries import (
     AnyBody,
     Compaction,
+    ControlBody,
     Expand,
     File,
     Hide,
@@ -40,6 +41,7 @@ from legato.domain.entries import (
     Note,
     Pin,
     Reasoning,
+    Remove,
     Rewind,
     Setup,
     Text,
@@ -114,7 +116,8 @@ BODIES: list[AnyBody] = [
     Expand(10),
     Pin(2),
     Hide(2, 3, why="noise"),
-    Rewind(13),
+    Remove(3),
+    Rewind(14),
 ]
 
 
@@ -185,7 +188,9 @@ async def test_a_fork_from_before_a_compaction_sees_the_originals(db: Database) 
 Roll = tuple[str, int, int]
 rolls: st.SearchStrategy[list[Roll]] = st.lists(
     st.tuples(
-        st.sampled_from(["said", "said", "fork", "fork", "setup", "compaction", "expand", "rewind", "pin", "hide"]),
+        st.sampled_from(
+            ["said", "said", "fork", "fork", "setup", "compaction", "expand", "rewind", "pin", "hide", "remove"]
+        ),
         st.integers(0, 2**10),
         st.integers(0, 2**10),
     ),
@@ -213,6 +218,8 @@ def rolled(kind: str, die: int, head: int, known: list[AnyBody]) -> AnyBody | No
             return Expand(at)
         case "pin":
             return Pin(at)
+        case "remove":
+            return Remove(at)
         case _:
             return Hide(max(1, at - die % 4), at)
 
@@ -221,7 +228,7 @@ def seen_of(bodies: list[AnyBody]) -> tuple[list[int], Any]:
     """Transcript and context by the pure window, over a plain list that holds everything."""
     known = []
     for seq, body in enumerate(bodies, 1):
-        if isinstance(body, Setup | Compaction | Expand | Rewind | Pin | Hide):
+        if isinstance(body, Setup | ControlBody):
             first, ref = span_of(body)
             known.append(Control(seq, kind_of(body), ref or 0, first or 0))
     return _positions(window_transcript(len(bodies), known)), window_context(len(bodies), known)

@@ -132,7 +132,7 @@ async def test_a_golden_database_opens_and_reads_equal(place: Any, name: str) ->
     assert (await versions(place))[-1][0] == golden.version
     async with raw.opened(place) as db:
         assert await story.seen(db, golden.conversations) == golden.expected
-        assert await db.read(blobs.get, ALICE, golden.tables["blobs"][0]["sha256"]) == ("image/png", story.PICTURE)
+        assert await db.read(blobs.get, ALICE, [story.PICTURE.sha256]) == {story.PICTURE.sha256: story.PICTURE}
         assert [str(f) async for f in verify(db)] == []
 
 

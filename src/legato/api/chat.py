@@ -152,7 +152,7 @@ async def _submission(call: Call, body: CreateChat) -> Submission:
             Tool(t.function.name, t.function.description or "", t.function.parameters or {}) for t in body.tools or ()
         ),
         params=params,
-        echo={"model": cast.agent.name} | ({"metadata": body.metadata} if body.metadata else {}),
+        echo={"model": cast.name} | ({"metadata": body.metadata} if body.metadata else {}),
         history=history,
     )
     return Submission(
@@ -226,7 +226,7 @@ class _ImagePart(Struct):
 
 
 class _FileBody(Struct):
-    file_data: str | None = None
+    file_data: str
     filename: str | None = None
 
 
@@ -242,10 +242,10 @@ def _part(part: dict[str, Any], param: str) -> Part:
             return Text(items.take(part, _RefusalPart, param).refusal)
         case "image_url":
             image = items.take(part, _ImagePart, param).image_url
-            return Image(url=image.url, detail=image.detail)
+            return Image(url=items.address(image.url, f"{param}.image_url.url"), detail=image.detail)
         case "file":
             file = items.take(part, _FilePart, param).file
-            return File(url=file.file_data, name=file.filename)
+            return File(url=items.address(file.file_data, f"{param}.file.file_data", inline=True), name=file.filename)
         case kind:
             raise BadInput(f"Content of type {kind!r} is not supported.", param=f"{param}.type")
 

@@ -3,7 +3,7 @@
 Wherever a path takes a conversation's id, its slug does as well.
 """
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Annotated, Any
 
 import msgspec
@@ -12,14 +12,14 @@ from starlette.responses import Response
 
 from legato.api import items
 from legato.api.door import Call, whole
-from legato.api.responses import Metadata, listing, page
+from legato.api.responses import Metadata, listing, page, replayed
 from legato.api.sse import EventStream
 from legato.api.stream import ResponseStream
 from legato.api.wire import answer, named_event
 from legato.domain.conversations import Conversation
 from legato.domain.entries import Entry
 from legato.domain.handles import ById, Slug, parse_name
-from legato.domain.turns import Turn
+from legato.domain.turns import Dedup, Turn
 from legato.errors import BadInput, NotFound, UnknownHandle
 
 LAST = 2**53  # the place of a turn's end among its events
@@ -66,10 +66,14 @@ async def create(call: Call) -> Response:
     """`POST /v1/conversations`"""
     body = await call.body(CreateConversation) if await call.has_body() else CreateConversation()
     drafts = items.parse_input(body.items or [], "items")
-    conversation = await call.gateway.create(call.caller.principal, {"metadata": body.metadata or {}})
+    dedup = call.dedup
+    made = await call.gateway.create(call.caller.principal, {"metadata": body.metadata or {}}, dedup=dedup)
     if drafts:
-        await call.gateway.add(call.caller.principal, ById(conversation.id), [d.body for d in drafts])
-    return answer(shown(conversation))
+        brought = Dedup(f"{dedup.key} items", dedup.request_hash) if dedup else None
+        await call.gateway.add(
+            call.caller.principal, ById(made.conversation.id), [d.body for d in drafts], dedup=brought
+        )
+    return answer(shown(made.conversation), headers=replayed(not made.fresh))
 
 
 async def retrieve(call: Call) -> Response:
@@ -82,7 +86,8 @@ async def update(call: Call) -> Response:
     body = await call.body(UpdateConversation)
     conversation = await find(call)
     settings = {**conversation.settings, "metadata": body.metadata or {}}
-    return answer(shown(await call.gateway.change_settings(call.caller.principal, ById(conversation.id), settings)))
+    made = await call.gateway.change_settings(call.caller.principal, ById(conversation.id), settings, dedup=call.dedup)
+    return answer(shown(made.conversation), headers=replayed(not made.fresh))
 
 
 async def delete(call: Call) -> Response:
@@ -97,15 +102,13 @@ async def create_items(call: Call) -> Response:
     body = await call.body(CreateItems)
     drafts = items.parse_input(body.items, "items")
     conversation = await find(call)
+    repeated = await call.gateway.repeated(call.caller.principal, call.dedup)
     turn = await call.gateway.add(
-        call.caller.principal,
-        ById(conversation.id),
-        [d.body for d in drafts],
-        dedup_key=call.dedup_key,
-        request_hash=call.request_hash,
+        call.caller.principal, ById(conversation.id), [d.body for d in drafts], dedup=call.dedup
     )
     entries = await call.gateway.output(call.caller.principal, turn.id)
-    return answer(listing([item for e in entries if (item := items.render(e))], has_more=False))
+    rendered = [item for e in entries if (item := items.render(e))]
+    return answer(listing(rendered, has_more=False), headers=replayed(repeated))
 
 
 async def list_items(call: Call) -> Response:
@@ -122,20 +125,34 @@ async def retrieve_item(call: Call) -> Response:
     raise UnknownItem(f"Item with id '{wanted}' not found.", param="item_id")
 
 
+async def delete_item(call: Call) -> Response:
+    """`DELETE /v1/conversations/{id}/items/{item_id}`: out of sight, for people and models alike."""
+    conversation = await find(call)
+    wanted = call.path("item_id")
+    places = [entry.seq for entry, _ in await _readable(call) if entry.id == wanted]
+    if not places:
+        raise UnknownItem(f"Item with id '{wanted}' not found.", param="item_id")
+    await call.gateway.remove(call.caller.principal, ById(conversation.id), places[0])
+    return answer(shown(conversation))
+
+
 # -- ours
 
 
 async def list_conversations(call: Call) -> Response:
-    """`GET /v1/conversations`: newest first."""
+    """`GET /v1/conversations`: newest first; `q` is what they contain, `kind` what they are."""
     limit = call.limit()
     after = call.query("after")
     try:
         last = await call.gateway.find(call.caller.principal, parse_name(after, param="after")) if after else None
     except UnknownHandle as error:
         raise UnknownHandle(error.message, param="after") from error
-    found = await call.gateway.conversations(call.caller.principal, limit + 1, last.id if last else None)
+    found = await call.gateway.conversations(
+        call.caller.principal, limit + 1, last.id if last else None, query=call.query("q"), kind=call.query("kind")
+    )
     data = [
-        shown(conversation) | {"name": await _name(call, conversation), "title": conversation.title}
+        shown(conversation)
+        | {"name": await _name(call, conversation), "title": conversation.title, "kind": conversation.kind}
         for conversation in found[:limit]
     ]
     return answer(listing(data, has_more=len(found) > limit))
@@ -159,7 +176,8 @@ async def _told(call: Call, conversation: Conversation, after: int, seen: int) -
         about = {"turn": turn.id, "kind": turn.kind}
         place = 0
         if place > seen:
-            brought = [item for d in turn.input.drafts if (item := items.item(d.id, d.body)) is not None]
+            given = await call.gateway.brought(turn)
+            brought = [item for d in given if (item := items.item(d.id, d.body)) is not None]
             yield _line(turn, place, "turn.admitted", {**about, "input": brought})
         stream = ResponseStream()
         async for _, told in happening:
@@ -194,34 +212,50 @@ async def fork(call: Call) -> Response:
     body = await call.body(Position) if await call.has_body() else Position()
     conversation = await find(call)
     at = await _position(call, body.at, "at") if body.at is not None else None
-    return answer(shown(await call.gateway.fork(call.caller.principal, ById(conversation.id), at)))
+    made = await call.gateway.fork(call.caller.principal, ById(conversation.id), at, dedup=call.dedup)
+    return answer(shown(made.conversation), headers=replayed(not made.fresh))
 
 
 async def rewind(call: Call) -> Response:
     """`POST /v1/conversations/{id}/rewind`"""
     body = await call.body(Position)
-    conversation = await find(call)
-    to = await _position(call, body.to, "to")
-    await call.gateway.rewind(call.caller.principal, ById(conversation.id), to)
-    return answer(shown(conversation))
+
+    async def change(conversation: ById) -> None:
+        to = await _position(call, body.to, "to")
+        await call.gateway.rewind(call.caller.principal, conversation, to, dedup=call.dedup)
+
+    return await _changed(call, change)
 
 
 async def compact(call: Call) -> Response:
     """`POST /v1/conversations/{id}/compact`, with a summary that the client gives."""
     body = await call.body(CompactConversation)
-    conversation = await find(call)
-    upto = await _position(call, body.upto, "upto")
-    await call.gateway.compact(call.caller.principal, ById(conversation.id), upto, body.summary)
-    return answer(shown(conversation))
+
+    async def change(conversation: ById) -> None:
+        upto = await _position(call, body.upto, "upto")
+        await call.gateway.compact(call.caller.principal, conversation, upto, body.summary, dedup=call.dedup)
+
+    return await _changed(call, change)
 
 
 async def expand(call: Call) -> Response:
     """`POST /v1/conversations/{id}/expand`"""
     body = await call.body(Position)
+
+    async def change(conversation: ById) -> None:
+        of = await _position(call, body.of, "of")
+        await call.gateway.expand(call.caller.principal, conversation, of, dedup=call.dedup)
+
+    return await _changed(call, change)
+
+
+async def _changed(call: Call, change: Callable[[ById], Awaitable[None]]) -> Response:
+    """Change what is seen of the log, unless this very request has done so, and show the conversation."""
     conversation = await find(call)
-    of = await _position(call, body.of, "of")
-    await call.gateway.expand(call.caller.principal, ById(conversation.id), of)
-    return answer(shown(conversation))
+    repeated = await call.gateway.repeated(call.caller.principal, call.dedup)
+    if not repeated:
+        await change(ById(conversation.id))
+    return answer(shown(conversation), headers=replayed(repeated))
 
 
 async def put_alias(call: Call) -> Response:

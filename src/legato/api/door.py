@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from legato.api.wire import Caller, bearer, decode_body, read_body
 from legato.domain.handles import ById, External, parse_external
-from legato.domain.turns import Busy
+from legato.domain.turns import Busy, Dedup
 from legato.engine.gateway import Gateway
 from legato.engine.roster import Roster
 from legato.errors import BadInput, Forbidden, Unauthenticated
@@ -64,7 +64,10 @@ class Call:
         return str(self.request.path_params[name])
 
     def query(self, name: str) -> str | None:
-        return self.request.query_params.get(name)
+        value = self.request.query_params.get(name)
+        if value is not None and "\0" in value:
+            raise BadInput(f"'{name}' may not contain a NUL character.", param=name)
+        return value
 
     def limit(self, default: int = 20, most: int = 100) -> int:
         """How many the client wants to see."""
@@ -118,6 +121,11 @@ class Call:
         if not 1 <= len(key) <= 255:
             raise BadInput("Idempotency-Key must be 1 to 255 characters.", param="Idempotency-Key")
         return f"{self.request.method} {self.request.url.path} {key}"
+
+    @property
+    def dedup(self) -> Dedup | None:
+        """The same with the hash of what was asked for, once the body is read."""
+        return Dedup(self.dedup_key, self.request_hash) if self.dedup_key is not None else None
 
     @property
     def is_retry(self) -> bool:

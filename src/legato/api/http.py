@@ -26,6 +26,7 @@ ROUTES: list[tuple[str, str, Route]] = [
     ("POST", "/v1/conversations/{id}/items", conversations.create_items),
     ("GET", "/v1/conversations/{id}/items", conversations.list_items),
     ("GET", "/v1/conversations/{id}/items/{item_id}", conversations.retrieve_item),
+    ("DELETE", "/v1/conversations/{id}/items/{item_id}", conversations.delete_item),
     ("GET", "/v1/conversations/{id}/events", conversations.events),
     ("POST", "/v1/conversations/{id}/fork", conversations.fork),
     ("POST", "/v1/conversations/{id}/rewind", conversations.rewind),

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from legato.api.wire import misfit
+from legato.domain.attachments import blob_of, is_inline
 from legato.domain.entries import (
     AnyBody,
     Compaction,
@@ -150,15 +151,31 @@ def _part(part: dict[str, Any], param: str) -> Part:
             image = take(part, _ImagePart, param)
             if image.image_url is None:
                 raise BadInput("An image needs an 'image_url'.", param=f"{param}.image_url")
-            return Image(url=image.image_url, detail=image.detail)
+            return Image(url=address(image.image_url, f"{param}.image_url"), detail=image.detail)
         case "input_file":
             file = take(part, _FilePart, param)
-            url = file.file_url or file.file_data
-            if url is None:
+            if file.file_data is not None:
+                return File(url=address(file.file_data, f"{param}.file_data", inline=True), name=file.filename)
+            if file.file_url is None:
                 raise BadInput("A file needs 'file_data' or 'file_url'.", param=f"{param}.file_data")
-            return File(url=url, name=file.filename)
+            return File(url=address(file.file_url, f"{param}.file_url"), name=file.filename)
         case kind:
             raise BadInput(f"Content of type {kind!r} is not supported.", param=f"{param}.type")
+
+
+def address(url: str, param: str, *, inline: bool = False) -> str:
+    """Where an attachment is: a data URL that is well-formed, or a web address for the model's server to fetch. What is
+    inline may be bare base64 as well."""
+    if inline and not is_inline(url):
+        url = f"data:application/octet-stream;base64,{url}"
+    if is_inline(url):
+        try:
+            blob_of(url)
+        except ValueError as error:
+            raise BadInput(f"That is no attachment: {error}", param=param) from error
+    elif not url.lower().startswith(("https://", "http://")):
+        raise BadInput("An attachment is a data URL or a web address.", param=param)
+    return url
 
 
 def _flat(output: str | list[dict[str, Any]], param: str) -> str:
@@ -238,4 +255,5 @@ def _shown(part: Part, role: str) -> dict[str, Any]:
         case Image(url=url, detail=detail):
             return {"type": "input_image", "image_url": url, "detail": detail or "auto", "file_id": None}
         case File(url=url, name=name):
-            return {"type": "input_file", "file_url": url, "filename": name, "file_id": None}
+            place = "file_data" if is_inline(url) else "file_url"
+            return {"type": "input_file", place: url, "filename": name, "file_id": None}

@@ -198,8 +198,10 @@ async def cancel(call: Call) -> Response:
 
 
 async def delete(call: Call) -> Response:
-    """`DELETE /v1/responses/{id}`"""
-    turn_id, _ = await find(call)
+    """`DELETE /v1/responses/{id}`; one that still runs is stopped."""
+    turn_id, turn = await find(call)
+    if not turn.ended:
+        await call.gateway.stop(call.caller.principal, turn.id)
     await call.gateway.delete_turn(call.caller.principal, turn_id)
     return answer({"id": turn_id, "object": "response", "deleted": True})
 
@@ -207,7 +209,7 @@ async def delete(call: Call) -> Response:
 async def input_items(call: Call) -> Response:
     """`GET /v1/responses/{id}/input_items`"""
     _, turn = await find(call)
-    rendered = [item for d in turn.input.drafts if (item := items.item(d.id, d.body)) is not None]
+    rendered = [item for d in await call.gateway.brought(turn) if (item := items.item(d.id, d.body)) is not None]
     return answer(page(call, rendered))
 
 
@@ -224,7 +226,7 @@ def submission_of(call: Call, body: CreateResponse) -> Submission:
         instructions=body.instructions,
         tools=tuple(Tool(t.name, t.description or "", t.parameters or {}) for t in body.tools or ()),
         params=_params(body),
-        echo=_echo(body) | {"model": cast.agent.name},
+        echo=_echo(body) | {"model": cast.name},
     )
     return Submission(
         principal=call.caller.principal,
@@ -257,9 +259,12 @@ def _previous(submission: Submission) -> Iterator[None]:
 def headers_of(call: Call, turn: Turn, submission: Submission) -> dict[str, str]:
     """What every answer about a turn carries: right before the first byte, because the id never changes."""
     headers = {"X-Legato-Conversation": turn.conversation_id, **call.session_echo}
-    if turn.id != submission.turn_id:
-        headers["Idempotency-Replayed"] = "true"
-    return headers
+    return headers | replayed(turn.id != submission.turn_id)
+
+
+def replayed(again: bool) -> dict[str, str]:
+    """Tells a client that this is the answer to a request it made before."""
+    return {"Idempotency-Replayed": "true"} if again else {}
 
 
 async def find(call: Call) -> tuple[TurnId, Turn]:

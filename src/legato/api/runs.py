@@ -55,7 +55,7 @@ async def create(call: Call) -> Response:
             Options(
                 agent=body.model,
                 instructions=body.instructions,
-                echo={"model": call.api.roster.cast(body.model).agent.name},
+                echo={"model": call.api.roster.cast(body.model).name},
             ),
         ),
         busy=call.busy,

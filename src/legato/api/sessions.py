@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from legato.api import items
 from legato.api.door import Call
-from legato.api.responses import ModelName, headers_of, submit
+from legato.api.responses import ModelName, headers_of, replayed, submit
 from legato.api.sse import EventStream
 from legato.api.wire import answer, named_event
 from legato.domain.conversations import Conversation
@@ -65,10 +65,11 @@ async def create(call: Call) -> Response:
     name = parse_external(named, param="id") if named is not None else None
     if isinstance(name, ById):
         raise BadInput("'conv_…' is the gateway's own kind of id; choose another.", param="id")
-    conversation = await call.gateway.create(call.caller.principal, {}, name)
+    made = await call.gateway.create(call.caller.principal, {}, name, dedup=call.dedup)
+    conversation = made.conversation
     if body.title:
         conversation = await call.gateway.rename(call.caller.principal, ById(conversation.id), body.title)
-    return answer(_wrapped(conversation), 201)
+    return answer(_wrapped(conversation), 201, replayed(not made.fresh))
 
 
 async def retrieve(call: Call) -> Response:
@@ -104,10 +105,11 @@ async def fork(call: Call) -> Response:
     """`POST /api/sessions/{id}/fork`"""
     body = await call.body(ForkSession) if await call.has_body() else ForkSession()
     conversation = await find(call)
-    forked = await call.gateway.fork(call.caller.principal, ById(conversation.id))
+    made = await call.gateway.fork(call.caller.principal, ById(conversation.id), dedup=call.dedup)
+    forked = made.conversation
     if body.title:
         forked = await call.gateway.rename(call.caller.principal, ById(forked.id), body.title)
-    return answer(_wrapped(forked), 201)
+    return answer(_wrapped(forked), 201, replayed(not made.fresh))
 
 
 async def chat(call: Call) -> Response:
@@ -154,7 +156,7 @@ async def _start(call: Call) -> tuple[Submission, Turn]:
     options = Options(
         agent=body.model,
         instructions=body.instructions or body.system_message,
-        echo={"model": call.api.roster.cast(body.model).agent.name},
+        echo={"model": call.api.roster.cast(body.model).name},
     )
     submission = Submission(
         principal=call.caller.principal,

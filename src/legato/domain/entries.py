@@ -3,7 +3,7 @@
 A conversation is a numbered list of entries, and you may only append. A *body* says what was said or done;
 an *entry* is a body at a position; a *draft* is a body that has an id and no position yet.
 
-The control bodies (compaction, expand, rewind, pin, hide) change nothing that was written: they change what
+The control bodies (compaction, expand, rewind, pin, hide, remove) change nothing that was written: they change what
 `window` shows of it. Positions in them are positions of the same log.
 """
 
@@ -114,7 +114,7 @@ class Compaction(Body, frozen=True, tag="compaction"):
 
 
 class Expand(Body, frozen=True, tag="expand"):
-    """Voids one compaction, pin or hide: the one at position `of`."""
+    """Voids one compaction, pin, hide or removal: the one at position `of`."""
 
     of: int
 
@@ -139,11 +139,19 @@ class Hide(Body, frozen=True, tag="hide"):
     why: str = ""
 
 
-AnyBody = Message | Reasoning | ToolCall | ToolResult | Note | Setup | Compaction | Expand | Rewind | Pin | Hide
+class Remove(Body, frozen=True, tag="remove"):
+    """Takes the entry at position `at` out of sight, for people and models alike."""
+
+    at: int
+
+
+AnyBody = (
+    Message | Reasoning | ToolCall | ToolResult | Note | Setup | Compaction | Expand | Rewind | Pin | Hide | Remove
+)
 Item = Message | Reasoning | ToolCall | ToolResult
 """The bodies a model can be shown."""
 
-ControlBody = Compaction | Expand | Rewind | Pin | Hide
+ControlBody = Compaction | Expand | Rewind | Pin | Hide | Remove
 
 _PREFIX = {Message: "msg_", Reasoning: "rs_", ToolCall: "fc_", ToolResult: "fco_", Compaction: "cmp_"}
 
@@ -156,7 +164,7 @@ def kind_of(body: Body) -> str:
 def span_of(body: Body) -> tuple[int | None, int | None]:
     """The positions (first, last) a body points at, as the log's columns keep them."""
     match body:
-        case Compaction(upto=ref) | Expand(of=ref) | Rewind(to=ref) | Pin(at=ref):
+        case Compaction(upto=ref) | Expand(of=ref) | Rewind(to=ref) | Pin(at=ref) | Remove(at=ref):
             return None, ref
         case Hide(first=first, last=last):
             return first, last

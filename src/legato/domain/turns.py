@@ -121,6 +121,13 @@ class Fresh(Struct, frozen=True):
 Target = ById | Slug | External | Address | Fingerprint | After | Fresh
 
 
+class Dedup(Struct, frozen=True):
+    """What tells a retry: the key that the client chose, and a hash of what it asked for."""
+
+    key: str
+    request_hash: str | None
+
+
 class Submission(Struct, frozen=True, kw_only=True):
     """A turn that wants to be admitted. The same `dedup_key` is admitted once; with another `request_hash` it is
     refused. A `retry` without a key is the same as an equal request a moment ago. `turn_id` is the id it gets if it is

@@ -1,7 +1,7 @@
 """Which entries of a log are seen: pure functions of its control entries.
 
-People see the *transcript*: everything that no rewind hides. Models see the *context*. An entry is in the context
-when it is in the transcript and the newest control that speaks of it lets it in:
+People see the *transcript*: everything that no rewind hides and that was not removed. Models see the *context*. An
+entry is in the context when it is in the transcript and the newest control that speaks of it lets it in:
 
 - a `hide` that covers it takes it out; a `pin` of it keeps it in, verbatim, in its place;
 - otherwise it is in when it comes after what the newest compaction stands for.
@@ -18,10 +18,10 @@ from msgspec import Struct
 Span = tuple[int, int]
 """Positions, both inclusive."""
 
-ControlKind = Literal["setup", "compaction", "expand", "rewind", "pin", "hide"]
+ControlKind = Literal["setup", "compaction", "expand", "rewind", "pin", "hide", "remove"]
 
 
-VOIDABLE = ("compaction", "pin", "hide")
+VOIDABLE = ("compaction", "pin", "hide", "remove")
 
 
 class Control(Struct, frozen=True):
@@ -42,27 +42,18 @@ class Context(Struct, frozen=True):
 
 
 def transcript(head: int, controls: Iterable[Control]) -> tuple[Span, ...]:
-    """What people see: every position up to `head` that no rewind hides, oldest first."""
-    spans: list[Span] = []
-    for control in sorted(controls, key=lambda c: -c.seq):
-        if control.kind == "rewind" and control.seq <= head:
-            if control.seq < head:
-                spans.append((control.seq + 1, head))
-            head = control.ref
-    if head >= 1:
-        spans.append((1, head))
-    return tuple(reversed(spans))
+    """What people see: every position up to `head` that was neither rewound nor removed, oldest first."""
+    return _alive(head, controls)[0]
+
+
+def removed(head: int, controls: Iterable[Control]) -> set[int]:
+    """The positions that were taken out of sight one by one."""
+    return {c.ref for c in _alive(head, controls)[1] if c.kind == "remove"}
 
 
 def context(head: int, controls: Iterable[Control]) -> Context:
     """What the model sees."""
-    known = sorted((c for c in controls if c.seq <= head), key=lambda c: c.seq)
-    alive = transcript(head, known)
-    rewound = alive != ((1, head),)
-    living = [c for c in known if _within(c.seq, alive)] if rewound else known
-    voided = {c.ref for c in living if c.kind == "expand"}
-    living = [c for c in living if c.seq not in voided or c.kind not in VOIDABLE]
-
+    alive, living = _alive(head, controls)
     summary = next((c for c in reversed(living) if c.kind == "compaction"), None)
     spans = [(max(a, summary.ref + 1), b) for a, b in alive if b > summary.ref] if summary else list(alive)
     for control in living:
@@ -75,6 +66,31 @@ def context(head: int, controls: Iterable[Control]) -> Context:
         summary=summary.seq if summary else None,
         spans=tuple(spans),
     )
+
+
+def _alive(head: int, controls: Iterable[Control]) -> tuple[tuple[Span, ...], list[Control]]:
+    """What is shown to people, and the controls that still speak, oldest first."""
+    known = sorted((c for c in controls if c.seq <= head), key=lambda c: c.seq)
+    shown = _not_rewound(head, known)
+    living = [c for c in known if _within(c.seq, shown)] if shown != ((1, head),) else known
+    voided = {c.ref for c in living if c.kind == "expand"}
+    living = [c for c in living if c.seq not in voided or c.kind not in VOIDABLE]
+    for control in living:
+        if control.kind == "remove":
+            shown = tuple(_without(shown, control.ref, control.ref))
+    return shown, living
+
+
+def _not_rewound(head: int, known: list[Control]) -> tuple[Span, ...]:
+    spans: list[Span] = []
+    for control in reversed(known):
+        if control.kind == "rewind" and control.seq <= head:
+            if control.seq < head:
+                spans.append((control.seq + 1, head))
+            head = control.ref
+    if head >= 1:
+        spans.append((1, head))
+    return tuple(reversed(spans))
 
 
 def _within(seq: int, spans: Iterable[Span]) -> bool:

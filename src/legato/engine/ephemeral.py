@@ -54,7 +54,7 @@ class Ephemeral:
         index = 0
         for _ in range(self._cast.agent.max_steps):
             step = Step(index, client_tools)
-            request = prompt.build(self.turn, self._cast.setup, view.summary if view else None, bodies)
+            request = prompt.build(self.turn, self._cast, view.summary if view else None, bodies)
             failed: LegatoError | None = None
             try:
                 async with aclosing(self._cast.model.stream(request)) as said:

@@ -4,20 +4,26 @@ What comes in is admitted durably and then runs whether or not anyone stays to w
 verb takes the principal; what belongs to another is not there.
 """
 
+import asyncio
 import time
-from collections.abc import AsyncIterator, Iterable
-from typing import Any, get_args
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from typing import Any, TypeVar, get_args
 
+from msgspec import structs
+
+from legato.domain.attachments import Blob, attach, detach, has_inline, references
 from legato.domain.conversations import Conversation
 from legato.domain.entries import (
     AnyBody,
     Compaction,
+    Draft,
     Entry,
     Expand,
     Hide,
     Item,
     Message,
     Pin,
+    Remove,
     Rewind,
     draft,
     kind_of,
@@ -25,16 +31,20 @@ from legato.domain.entries import (
 from legato.domain.events import AnyEvent
 from legato.domain.handles import ById, Handle, Name
 from legato.domain.ids import ConversationId, PrincipalId, TurnId, new_conversation_id
-from legato.domain.turns import Admission, Input, Submission, Turn
+from legato.domain.turns import Admission, Dedup, Input, Submission, Turn
 from legato.engine import metrics
 from legato.engine.ephemeral import Ephemeral
 from legato.engine.live import Live
 from legato.engine.roster import Cast
 from legato.engine.worker import Worker
 from legato.errors import BadInput, Draining, Stale
-from legato.store import directory, log, search, turns
+from legato.store import blobs as store_blobs
+from legato.store import directory, log, requests, search, turns
 from legato.store.database import Database, Hint, Tx
+from legato.store.requests import Made
 from legato.store.search import Hit
+
+Held = TypeVar("Held", Entry, Draft)
 
 
 class Gateway:
@@ -60,7 +70,20 @@ class Gateway:
         """Admit a turn. When this returns it is durable, and it runs whoever is watching."""
         if self._draining:
             raise Draining()
+        if any(has_inline(d.body) for d in submission.input.drafts):
+            submission = await self._without_bytes(submission)
         return await self._worker.detach(self._admit(submission))
+
+    async def _without_bytes(self, submission: Submission) -> Submission:
+        """The same with references to blobs, which are kept first, where it had bytes."""
+        blobs: dict[str, Blob] = {}
+
+        def take_out() -> tuple[Draft, ...]:
+            return tuple(Draft(d.id, detach(d.body, blobs)) for d in submission.input.drafts)
+
+        drafts = await asyncio.to_thread(take_out)  # large ones take a while
+        await self._db.write(store_blobs.put, submission.principal, list(blobs.values()))
+        return structs.replace(submission, input=structs.replace(submission.input, drafts=drafts))
 
     async def _admit(self, submission: Submission) -> Turn:
         with self._worker.room() as node:
@@ -81,6 +104,10 @@ class Gateway:
             self._db.tell(Hint("admitted", admission.turn.conversation_id))
         return admission.turn
 
+    async def repeated(self, principal: PrincipalId, dedup: Dedup | None) -> bool:
+        """Whether a request was admitted before; one with the same key and another content is refused."""
+        return dedup is not None and await self._db.read(turns.repeated, principal, dedup) is not None
+
     async def ephemeral(self, submission: Submission, cast: Cast) -> Ephemeral:
         """A turn that leaves nothing behind; the conversation it names is read, not written."""
         if self._draining:
@@ -100,7 +127,10 @@ class Gateway:
             input=submission.input,
             created_at=time.time(),
         )
-        return Ephemeral(turn, cast, found[1] if found else None)
+        view = found[1] if found else None
+        if view is not None:
+            view = structs.replace(view, entries=tuple(await self._with_bytes(submission.principal, view.entries)))
+        return Ephemeral(turn, cast, view)
 
     async def turn(self, principal: PrincipalId, turn_id: TurnId) -> Turn:
         """A turn as it stands; for one that joined another, that other."""
@@ -167,11 +197,24 @@ class Gateway:
     async def output(self, principal: PrincipalId, turn_id: TurnId) -> list[Entry]:
         """What a turn wrote, its input included."""
         turn = await self.turn(principal, turn_id)
-        return await self._db.read(log.entries_of_turn, turn)
+        return await self._with_bytes(principal, await self._db.read(log.entries_of_turn, turn))
 
     async def told(self, turn: Turn) -> tuple[list[Entry], str | None]:
         """What a turn that was submitted or read has written, and the slug of its conversation."""
-        return await self._db.read(turns.with_output, turn)
+        entries, name = await self._db.read(turns.with_output, turn)
+        return await self._with_bytes(turn.principal, entries), name
+
+    async def brought(self, turn: Turn) -> list[Draft]:
+        """What a turn that was submitted or read came with."""
+        return await self._with_bytes(turn.principal, turn.input.drafts)
+
+    async def _with_bytes(self, principal: PrincipalId, holders: Iterable[Held]) -> list[Held]:
+        """Entries or drafts with bytes where they refer to blobs."""
+        holders = list(holders)
+        if wanted := references(holder.body for holder in holders):
+            blobs = await self._db.read(store_blobs.get, principal, wanted)
+            return [structs.replace(holder, body=attach(holder.body, blobs)) for holder in holders]
+        return holders
 
     async def answer(self, principal: PrincipalId, turn_id: TurnId) -> str:
         """The last thing a turn said."""
@@ -186,19 +229,37 @@ class Gateway:
         return await self._db.read(directory.find, principal, handle)
 
     async def conversations(
-        self, principal: PrincipalId, limit: int = 100, after: ConversationId | None = None
+        self,
+        principal: PrincipalId,
+        limit: int = 100,
+        after: ConversationId | None = None,
+        *,
+        query: str | None = None,
+        kind: str | None = None,
     ) -> list[Conversation]:
-        """Conversations that hold something, newest first."""
-        return await self._db.read(directory.newest, principal, limit, after)
+        """Conversations that hold something (with a query: that), newest first."""
+        if query is not None:
+            return await self._db.read(search.conversations, principal, query, limit, after, kind)
+        return await self._db.read(directory.newest, principal, limit, after, kind)
 
-    async def create(self, principal: PrincipalId, settings: dict[str, Any], name: Name | None = None) -> Conversation:
+    async def create(
+        self, principal: PrincipalId, settings: dict[str, Any], name: Name | None = None, *, dedup: Dedup | None = None
+    ) -> Made:
         """A new, empty conversation; with a name that is already known, the one it means."""
+        return await self._once(principal, dedup, lambda tx: _create(tx, principal, settings, name))
+
+    async def change_settings(
+        self, principal: PrincipalId, handle: Handle, settings: dict[str, Any], *, dedup: Dedup | None = None
+    ) -> Made:
+        """Replace what is kept beside the log."""
+        return await self._once(principal, dedup, lambda tx: directory.change_settings(tx, principal, handle, settings))
+
+    async def _once(
+        self, principal: PrincipalId, dedup: Dedup | None, make: Callable[[Tx], Awaitable[Conversation]]
+    ) -> Made:
         if self._draining:
             raise Draining()
-        return await self._db.write(_create, principal, settings, name)
-
-    async def change_settings(self, principal: PrincipalId, handle: Handle, settings: dict[str, Any]) -> Conversation:
-        return await self._db.write(directory.change_settings, principal, handle, settings)
+        return await self._db.write(requests.once, principal, dedup, make)
 
     async def delete(self, principal: PrincipalId, handle: Handle) -> Conversation:
         """Put a conversation away; its names are free at once. What runs in it is stopped."""
@@ -223,7 +284,7 @@ class Gateway:
     async def transcript(self, principal: PrincipalId, handle: Handle) -> list[Entry]:
         """What people see of a conversation."""
         conversation = await self.find(principal, handle)
-        return await self._db.read(log.read_transcript, conversation.id)
+        return await self._with_bytes(principal, await self._db.read(log.read_transcript, conversation.id))
 
     async def context(self, principal: PrincipalId, handle: Handle) -> log.View:
         """What the model sees of a conversation."""
@@ -241,9 +302,11 @@ class Gateway:
         conversation = await self.find(principal, handle)
         await self._db.write(directory.bind, principal, name, conversation.id, move=move)
 
-    async def fork(self, principal: PrincipalId, handle: Handle, at: int | None = None) -> Conversation:
+    async def fork(
+        self, principal: PrincipalId, handle: Handle, at: int | None = None, *, dedup: Dedup | None = None
+    ) -> Made:
         """A new conversation that begins at a position of another (its head when not given), by reference."""
-        return await self._db.write(_fork, principal, handle, at)
+        return await self._once(principal, dedup, lambda tx: _fork(tx, principal, handle, at))
 
     # -- what is seen of a log: each of these is an entry
 
@@ -253,27 +316,38 @@ class Gateway:
         handle: Handle,
         bodies: Iterable[AnyBody],
         *,
-        dedup_key: str | None = None,
-        request_hash: str | None = None,
+        dedup: Dedup | None = None,
     ) -> Turn:
         """Append items without running the agent. They wait their place and never move the tip."""
-        return await self._upkeep(principal, handle, bodies, dedup_key=dedup_key, request_hash=request_hash)
+        return await self._upkeep(principal, handle, bodies, dedup=dedup)
 
-    async def rewind(self, principal: PrincipalId, handle: Handle, to: int) -> Turn:
+    async def rewind(self, principal: PrincipalId, handle: Handle, to: int, *, dedup: Dedup | None = None) -> Turn:
         """Hide everything after a position, from people and models alike."""
-        return await self._upkeep(principal, handle, [Rewind(to)], positions={"to": to}, least=0)
+        return await self._upkeep(principal, handle, [Rewind(to)], positions={"to": to}, least=0, dedup=dedup)
 
     async def compact(
-        self, principal: PrincipalId, handle: Handle, upto: int, summary: str, *, expects: int | None = None
+        self,
+        principal: PrincipalId,
+        handle: Handle,
+        upto: int,
+        summary: str,
+        *,
+        expects: int | None = None,
+        dedup: Dedup | None = None,
     ) -> Turn:
         """Let a summary stand for everything up to a position."""
         body = Compaction(upto, summary, by=principal, why="by hand")
-        return await self._upkeep(principal, handle, [body], positions={"upto": upto}, expects=expects)
+        return await self._upkeep(principal, handle, [body], positions={"upto": upto}, expects=expects, dedup=dedup)
 
-    async def expand(self, principal: PrincipalId, handle: Handle, of: int) -> Turn:
-        """Void the compaction, pin or hide at a position."""
-        await self._check_kind(principal, handle, of, (Compaction, Pin, Hide), "of")
-        return await self._upkeep(principal, handle, [Expand(of)], positions={"of": of})
+    async def expand(self, principal: PrincipalId, handle: Handle, of: int, *, dedup: Dedup | None = None) -> Turn:
+        """Void the compaction, pin, hide or removal at a position."""
+        await self._check_kind(principal, handle, of, (Compaction, Pin, Hide, Remove), "of")
+        return await self._upkeep(principal, handle, [Expand(of)], positions={"of": of}, dedup=dedup)
+
+    async def remove(self, principal: PrincipalId, handle: Handle, at: int) -> Turn:
+        """Take an entry out of sight, for people and models alike."""
+        await self._check_kind(principal, handle, at, get_args(Item), "at")
+        return await self._upkeep(principal, handle, [Remove(at)], positions={"at": at})
 
     async def pin(self, principal: PrincipalId, handle: Handle, at: int) -> Turn:
         """Keep an entry verbatim in the context."""
@@ -304,8 +378,7 @@ class Gateway:
         positions: dict[str, int] | None = None,
         least: int = 1,
         expects: int | None = None,
-        dedup_key: str | None = None,
-        request_hash: str | None = None,
+        dedup: Dedup | None = None,
     ) -> Turn:
         conversation = await self.find(principal, handle)
         for name, position in (positions or {}).items():
@@ -318,8 +391,8 @@ class Gateway:
                 target=ById(conversation.id),
                 input=Input(tuple(draft(body) for body in bodies), expects=expects),
                 kind="upkeep",
-                dedup_key=dedup_key,
-                request_hash=request_hash,
+                dedup_key=dedup.key if dedup else None,
+                request_hash=dedup.request_hash if dedup else None,
             )
         )
         turn = await self.ended(turn)

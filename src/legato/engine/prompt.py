@@ -4,19 +4,23 @@ The prefix comes from the setup entry, not from a living object: a restart, anot
 the same bytes. It changes when the agent's spec changes, or for one turn when a request brings its own instructions.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-from legato.domain.entries import AnyBody, Compaction, Message, Setup, Text
+from msgspec import structs
+
+from legato.domain.attachments import Blob, attach
+from legato.domain.entries import AnyBody, Compaction, Message, Text
 from legato.domain.shape import shape
 from legato.domain.turns import Turn
 from legato.engine.protocols import ModelRequest
+from legato.engine.roster import Cast
 
 SUMMARY_HEAD = "Summary of the earlier part of this conversation:\n"
 
 
-def build(turn: Turn, setup: Setup, summary: Compaction | None, bodies: Iterable[AnyBody]) -> ModelRequest:
+def build(turn: Turn, cast: Cast, summary: Compaction | None, bodies: Iterable[AnyBody]) -> ModelRequest:
     """What the model is asked at this step."""
-    options = turn.input.options
+    options, setup = turn.input.options, cast.setup
     past = [Message("system", (Text(SUMMARY_HEAD + summary.summary),))] if summary is not None else []
     return ModelRequest(
         conversation_id=turn.conversation_id,
@@ -24,4 +28,12 @@ def build(turn: Turn, setup: Setup, summary: Compaction | None, bodies: Iterable
         tools=setup.tools + options.tools,
         items=shape([*past, *bodies]),
         params=options.params,
+        model=cast.upstream,
     )
+
+
+def attached(request: ModelRequest, blobs: Mapping[str, Blob]) -> ModelRequest:
+    """The request with bytes where it refers to blobs."""
+    if not blobs:
+        return request
+    return structs.replace(request, items=tuple(attach(item, blobs) for item in request.items))

@@ -18,6 +18,7 @@ class ModelRequest(Struct, frozen=True):
     tools: tuple[Tool, ...]
     items: tuple[Item, ...]
     params: dict[str, Any]
+    model: str | None = None  # by the provider's own name, where a client asked for one that we do not know
 
 
 class TextChunk(Struct, frozen=True):

@@ -12,7 +12,7 @@ from legato.domain.entries import Setup, Tool
 from legato.engine.protocols import Model, Toolset
 from legato.errors import BadConfig, UnknownModel
 
-UnknownModelPolicy = Literal["default", "reject"]
+UnknownModelPolicy = Literal["default", "reject", "pass"]
 
 
 class Agent(Struct, frozen=True):
@@ -31,6 +31,12 @@ class Cast(Struct, frozen=True):
     agent: Agent
     model: Model
     tools: dict[str, tuple[Tool, Toolset]]
+    upstream: str | None = None  # the model that the provider is asked for, where it is not its own default
+
+    @property
+    def name(self) -> str:
+        """Who a client is told has answered."""
+        return self.upstream or self.agent.name
 
     @property
     def setup(self) -> Setup:
@@ -75,12 +81,15 @@ class Roster:
     def cast(self, name: str | None) -> Cast:
         """Who answers to this name. A bare model is the default agent on that model."""
         default = self._agents[self._default]
+        upstream: str | None = None
         if name in self._agents:
             agent = self._agents[name]
         elif name in self._models:
             agent = Agent(name, name, default.instructions, default.toolsets, default.max_steps)
         elif name is None or self._unknown == "default":
             agent = default
+        elif self._unknown == "pass":
+            agent, upstream = default, name
         else:
             raise UnknownModel(f"No model or agent '{name}'. There are: {', '.join(self.names)}.", param="model")
         tools = {
@@ -88,4 +97,4 @@ class Roster:
             for set_name in agent.toolsets
             for tool in self._toolsets[set_name].tools
         }
-        return Cast(agent, self._models[agent.model], tools)
+        return Cast(agent, self._models[agent.model], tools, upstream)

@@ -14,7 +14,8 @@ from contextlib import aclosing
 import structlog
 
 from legato.domain import fingerprint
-from legato.domain.entries import AnyBody, Draft, Entry, Hide, Message, Reasoning, Setup, ToolCall, ToolResult, draft
+from legato.domain.attachments import Blob, references
+from legato.domain.entries import AnyBody, Draft, Entry, Hide, Message, Reasoning, ToolCall, ToolResult, draft
 from legato.domain.events import Answered, AnyEvent
 from legato.domain.turns import Failure, Lease, Outcome, Turn, Usage
 from legato.engine import prompt, recovery
@@ -26,7 +27,7 @@ from legato.engine.protocols import ModelRequest
 from legato.engine.roster import Cast, Roster
 from legato.engine.step import Step
 from legato.errors import Defect, LeaseLost, LegatoError, StoreUnavailable
-from legato.store import log, turns
+from legato.store import blobs, log, turns
 from legato.store.database import Database, Hint, Tx
 from legato.store.log import View
 from legato.store.turns import Ending
@@ -43,6 +44,7 @@ class TurnRun:
         self.lease = lease
         self.interrupts = Interrupts()
         self._usage = lease.turn.usage or Usage()  # what earlier attempts have cost is on the bill
+        self._blobs: dict[str, Blob] = {}
         self._unwritten: list[Draft] = []  # a setup that goes along with the next entries
         live.open(self.turn.id)
 
@@ -112,9 +114,11 @@ class TurnRun:
         bodies += await self._call_tools(remains.in_doubt, cast, again=True)
         if self.lease.begun:
             bodies += await self._steered()
-        setup = self._setup(cast, view)
+        if view.setup != cast.setup:  # a changed agent is written with the next entries
+            self._unwritten = [draft(cast.setup)]
         for _ in range(cast.agent.max_steps - remains.steps):
-            await self._listen(cast, prompt.build(self.turn, setup, view.summary, bodies))
+            request = prompt.build(self.turn, cast, view.summary, bodies)
+            await self._listen(cast, await self._with_bytes(request))
             closing = list(self._step.close(incomplete=self._step.truncated))
             drafts = self._step.drafts()
             calls = [d.body for d in drafts if isinstance(d.body, ToolCall)]
@@ -130,12 +134,12 @@ class TurnRun:
             bodies += await self._steered()
         return await self._fail("max_steps", f"The agent took {cast.agent.max_steps} steps without an answer.")
 
-    def _setup(self, cast: Cast, view: View) -> Setup:
-        """The setup in force; a changed agent makes a new one, written with the next entries."""
-        setup = cast.setup
-        if view.setup != setup:
-            self._unwritten = [draft(setup)]
-        return setup
+    async def _with_bytes(self, request: ModelRequest) -> ModelRequest:
+        """The same with the images and files that it refers to."""
+        missing = references(request.items) - self._blobs.keys()
+        if missing:
+            self._blobs |= await self._db.read(blobs.get, self.turn.principal, missing)
+        return prompt.attached(request, self._blobs)
 
     async def _listen(self, cast: Cast, request: ModelRequest) -> None:
         """One model call; what it says goes into the step and to the followers."""

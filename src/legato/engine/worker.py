@@ -19,7 +19,7 @@ from legato.engine.live import Live
 from legato.engine.roster import Roster
 from legato.engine.turn import TurnRun
 from legato.errors import Unavailable
-from legato.store import nodes, outbox, search, turns
+from legato.store import nodes, outbox, requests, search, turns
 from legato.store.database import Database, Hint
 
 logger = structlog.get_logger(__name__)
@@ -260,6 +260,7 @@ class Worker:
             with _outage("pruning events"):
                 while await self._db.write(turns.prune_events, self._settings.keep_events):
                     pass
+                await self._db.write(requests.forget, self._settings.keep_events)
             await asyncio.sleep(600)
 
     def _heard(self, hint: Hint) -> None:

@@ -12,7 +12,8 @@ import aiohttp
 import msgspec
 from msgspec import Struct
 
-from legato.domain.entries import Item, Message, Reasoning, Text, Tool, ToolCall, ToolResult
+from legato.domain.attachments import is_inline
+from legato.domain.entries import File, Image, Item, Message, Part, Reasoning, Text, Tool, ToolCall, ToolResult
 from legato.domain.ids import new_call_id
 from legato.domain.turns import Usage
 from legato.engine.protocols import (
@@ -109,7 +110,7 @@ class OpenAIChat:
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         """Ask, and tell what comes back as it comes."""
-        body = msgspec.json.encode(chat_request(self._model, request))
+        body = msgspec.json.encode(chat_request(request.model or self._model, request))
         try:
             async with self._client().post(self._url, data=body, headers=self._headers) as response:
                 if response.status != 200:
@@ -182,12 +183,22 @@ def _message(item: Item) -> dict[str, Any]:
     return {"role": item.role, "content": [_part(part) for part in item.parts]}
 
 
-def _part(part: Any) -> dict[str, Any]:
+def _part(part: Part) -> dict[str, Any]:
     if isinstance(part, Text):
         return {"type": "text", "text": part.text}
-    if getattr(part, "url", None):
-        return {"type": "image_url", "image_url": {"url": part.url}}
-    return {"type": "text", "text": "[an attachment that this model cannot be shown]"}
+    if isinstance(part, Image) and part.url is not None:
+        image = {"url": part.url} | ({"detail": part.detail} if part.detail is not None else {})
+        return {"type": "image_url", "image_url": image}
+    if isinstance(part, File) and is_inline(part.url):
+        return {"type": "file", "file": {"filename": part.name or "file", "file_data": part.url}}
+    return {"type": "text", "text": f"[{_named(part)}, which cannot be shown here]"}
+
+
+def _named(part: Part) -> str:
+    """An attachment in words."""
+    name = getattr(part, "name", None)
+    where = getattr(part, "url", None)
+    return " ".join(["an attachment", *([f"named {name}"] if name else []), *([f"at {where}"] if where else [])])
 
 
 def _call(call: ToolCall) -> dict[str, Any]:

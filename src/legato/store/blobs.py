@@ -1,19 +1,29 @@
 """Blobs: images and files by reference, never inline in the log. The same bytes of one owner are kept once."""
 
-import hashlib
+from collections.abc import Iterable
 
+from legato.domain.attachments import Blob
 from legato.domain.ids import PrincipalId
 from legato.store.database import Tx, one
 
 
-async def put(tx: Tx, principal: PrincipalId, data: bytes, media_type: str) -> str:
-    """Keep some bytes; returns the hash by which they are found."""
-    sha256 = hashlib.sha256(data).hexdigest()
-    await tx.run("add_blob", principal=principal, sha256=sha256, media_type=media_type, size=len(data), data=data)
-    return sha256
+async def put(tx: Tx, principal: PrincipalId, blobs: Iterable[Blob]) -> None:
+    """Keep some bytes."""
+    for blob in blobs:
+        await tx.run(
+            "add_blob",
+            principal=principal,
+            sha256=blob.sha256,
+            media_type=blob.media_type,
+            size=len(blob.data),
+            data=blob.data,
+        )
 
 
-async def get(tx: Tx, principal: PrincipalId, sha256: str) -> tuple[str, bytes] | None:
-    """The media type and the bytes, if this principal has them."""
-    row = await one(tx.run("find_blob", principal=principal, sha256=sha256))
-    return (row[0], bytes(row[1])) if row else None
+async def get(tx: Tx, principal: PrincipalId, hashes: Iterable[str]) -> dict[str, Blob]:
+    """Those of the named blobs that this principal has."""
+    found: dict[str, Blob] = {}
+    for sha256 in hashes:
+        if row := await one(tx.run("find_blob", principal=principal, sha256=sha256)):
+            found[sha256] = Blob(sha256, row[0], bytes(row[1]))
+    return found

@@ -117,6 +117,11 @@ async def names(tx: Tx, conversation_id: ConversationId) -> list[tuple[str, str]
     return [(scheme, value) for scheme, value in await tx.run("aliases_of", conversation=conversation_id)]
 
 
+async def slugs(tx: Tx, principal: PrincipalId) -> list[tuple[ConversationId, str]]:
+    """Every slug of a principal, and what it means."""
+    return [(conversation_id, value) for conversation_id, value in await tx.run("slugs_of", principal=principal)]
+
+
 async def rename(tx: Tx, principal: PrincipalId, handle: Handle, title: str) -> Conversation:
     """Change the title people see. No name or id changes."""
     conversation = await find(tx, principal, handle)
@@ -149,13 +154,17 @@ def conversation_of(row: Row) -> Conversation:
     return Conversation(*values)
 
 
-async def newest(tx: Tx, principal: PrincipalId, limit: int, after: ConversationId | None = None) -> list[Conversation]:
+async def newest(
+    tx: Tx, principal: PrincipalId, limit: int, after: ConversationId | None = None, kind: str | None = None
+) -> list[Conversation]:
     """This principal's conversations that hold something, newest first, from the one after `after` on."""
     before, before_id = 1e18, ""
     if after is not None:
         last = await find(tx, principal, ById(after))
         before, before_id = last.updated_at, last.id
-    rows = await tx.run("list_conversations", principal=principal, before=before, before_id=before_id, limit=limit)
+    rows = await tx.run(
+        "list_conversations", principal=principal, kind=kind, before=before, before_id=before_id, limit=limit
+    )
     return [conversation_of(row) for row in rows]
 
 

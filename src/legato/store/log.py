@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct, json
 
+from legato.domain import window
 from legato.domain.entries import AnyBody, Compaction, Draft, Entry, Setup, kind_of, span_of
 from legato.domain.ids import ConversationId, TurnId
 from legato.domain.turns import Turn
@@ -117,6 +118,12 @@ async def read_transcript(
     stretches = await lineage(tx, conversation_id)
     spans = transcript(stretches[-1].upto, await controls(tx, stretches))
     return await _spans(tx, stretches, [(max(a, after + 1), b) for a, b in spans if b > after], limit)
+
+
+async def removed(tx: Tx, conversation_id: ConversationId) -> set[int]:
+    """The positions of a conversation that were taken out of sight one by one."""
+    stretches = await lineage(tx, conversation_id)
+    return window.removed(stretches[-1].upto, await controls(tx, stretches))
 
 
 async def entries_of_turn(tx: Tx, turn: Turn) -> list[Entry]:

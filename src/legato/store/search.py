@@ -8,15 +8,17 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
+from legato.domain.conversations import Conversation
 from legato.domain.entries import AnyBody, Entry, Message, Note, Reasoning, ToolCall, ToolResult
 from legato.domain.grams import MAX_QUERY, contains, grams, normalise, query_grams, tag
 from legato.domain.ids import ConversationId, PrincipalId, TurnId
 from legato.errors import BadInput
-from legato.store import log, turns
+from legato.store import directory, log, turns
 from legato.store.database import Database, Tx
 
 STRETCH = 16_000  # characters of one document; longer texts become several that overlap by a query's length
 PAGE = 200
+MOST_HITS = 1000  # entries that a search for conversations looks at
 
 
 class Hit(Struct, frozen=True):
@@ -105,6 +107,29 @@ async def search(
     return hits
 
 
+async def conversations(
+    tx: Tx,
+    principal: PrincipalId,
+    query: str,
+    limit: int,
+    after: ConversationId | None = None,
+    kind: str | None = None,
+) -> list[Conversation]:
+    """Conversations in which the query was said, or whose title or slug contains it, newest first."""
+    wanted = normalise(query)
+    known = {hit.conversation_id for hit in await search(tx, principal, query, limit=MOST_HITS)}
+    known |= {
+        conversation_id for conversation_id, slug in await directory.slugs(tx, principal) if contains(slug, wanted)
+    }
+    found: list[Conversation] = []
+    while page := await directory.newest(tx, principal, PAGE, after, kind):
+        found += [c for c in page if c.id in known or contains(c.title, wanted)]
+        if len(found) >= limit:
+            break
+        after = page[-1].id
+    return found[:limit]
+
+
 async def rebuild(tx: Tx) -> None:
     """Forget the index; `index_some` fills it again."""
     if tx.dialect == "sqlite":
@@ -115,6 +140,8 @@ async def rebuild(tx: Tx) -> None:
 
 async def _checked(tx: Tx, principal: PrincipalId, conversation_id: ConversationId, seq: int, wanted: str) -> list[Hit]:
     if not await tx.run("find_by_id", id=conversation_id, principal=principal):
+        return []
+    if seq in await log.removed(tx, conversation_id):
         return []
     [entry] = await log.entries_at(tx, conversation_id, seq, seq)
     text = text_of(entry.body)

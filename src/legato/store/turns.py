@@ -19,6 +19,7 @@ from legato.domain.ids import ConversationId, NodeId, PrincipalId, TurnId
 from legato.domain.turns import (
     Admission,
     After,
+    Dedup,
     Failure,
     Fresh,
     Input,
@@ -160,11 +161,16 @@ async def end_of(tx: Tx, turn_id: TurnId) -> int:
 async def _same_submission(tx: Tx, submission: Submission) -> Turn | None:
     if submission.dedup_key is None:
         return await _retried(tx, submission)
-    row = await one(tx.run("find_turn_by_dedup", principal=submission.principal, dedup_key=submission.dedup_key))
+    return await repeated(tx, submission.principal, Dedup(submission.dedup_key, submission.request_hash))
+
+
+async def repeated(tx: Tx, principal: PrincipalId, dedup: Dedup) -> Turn | None:
+    """The turn that was admitted under a key, for the same request."""
+    row = await one(tx.run("find_turn_by_dedup", principal=principal, dedup_key=dedup.key))
     if row is None:
         return None
     turn = _turn(row)
-    if turn.request_hash != submission.request_hash:
+    if turn.request_hash != dedup.request_hash:
         raise DedupMismatch()
     return turn
 

@@ -60,11 +60,14 @@ select {conversation} from conversations where id = :id {for_update};
 update conversations set title = :title where id = :id and principal = :principal and deleted_at is null returning id;
 
 -- name: list_conversations
--- Living conversations that hold something, newest first.
+-- Living conversations that hold something, newest first; of one kind, where it is given.
 select {conversation} from conversations
-where principal = :principal and deleted_at is null and head_seq > 0
+where principal = :principal and deleted_at is null and head_seq > 0 and kind = coalesce(:kind, kind)
 and (updated_at < :before or (updated_at = :before and id < :before_id))
 order by updated_at desc, id desc limit :limit;
+
+-- name: slugs_of
+select conversation_id, value from aliases where principal = :principal and scheme = 'slug';
 
 -- name: change_settings
 update conversations set settings = :settings where id = :id;

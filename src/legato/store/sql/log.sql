@@ -34,7 +34,7 @@ select id, base_seq, upto from lineage order by depth desc;
 -- The control entries (and setups) of one stretch.
 select seq, kind, coalesce(ref_seq, 0), coalesce(ref_first, 0) from entries
 where conversation_id = :conversation and seq > :after and seq <= :upto
-and kind in ('setup', 'compaction', 'expand', 'rewind', 'pin', 'hide') order by seq;
+and kind in ('setup', 'compaction', 'expand', 'rewind', 'pin', 'hide', 'remove') order by seq;
 
 -- name: entries_between
 -- Entries of one stretch, oldest first.

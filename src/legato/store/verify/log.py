@@ -18,6 +18,7 @@ from legato.domain.entries import (
     Message,
     Pin,
     Reasoning,
+    Remove,
     Rewind,
     ToolCall,
     ToolResult,
@@ -32,7 +33,7 @@ from legato.store.verify.reading import FIRST, KnownTurn, Reading
 from legato.store.verify.rules import Rule
 
 PAGE = 500
-_PINNABLE = ("message", "reasoning", "tool_call", "tool_result")
+_ITEMS = ("message", "reasoning", "tool_call", "tool_result")
 
 _body: json.Decoder[AnyBody] = json.Decoder(AnyBody)
 
@@ -128,8 +129,8 @@ class _Log:
                 return 1 <= first <= last < seq
             case Expand(of=ref):
                 return 1 <= ref < seq and await self._kind_at(ref) in VOIDABLE
-            case Pin(at=ref):
-                return 1 <= ref < seq and await self._kind_at(ref) in _PINNABLE
+            case Pin(at=ref) | Remove(at=ref):
+                return 1 <= ref < seq and await self._kind_at(ref) in _ITEMS
             case _:
                 return True
 

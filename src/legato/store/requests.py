@@ -1,0 +1,50 @@
+"""Requests that change a conversation without a turn (make, fork, settings), each carried out once per dedup key.
+
+A turn keeps its own dedup key. For the rest, the key and what it made are written in the transaction that makes it,
+so a retry finds either both or neither.
+"""
+
+from collections.abc import Awaitable, Callable
+
+from msgspec import Struct
+
+from legato.domain.conversations import Conversation
+from legato.domain.handles import ById
+from legato.domain.ids import PrincipalId
+from legato.domain.turns import Dedup
+from legato.errors import DedupMismatch
+from legato.store import directory
+from legato.store.database import Tx, one
+
+
+class Made(Struct, frozen=True):
+    """The conversation that a request made or changed, and whether that happened only now."""
+
+    conversation: Conversation
+    fresh: bool
+
+
+async def once(
+    tx: Tx, principal: PrincipalId, dedup: Dedup | None, make: Callable[[Tx], Awaitable[Conversation]]
+) -> Made:
+    """Carry a request out, unless it was."""
+    if dedup is None:
+        return Made(await make(tx), fresh=True)
+    if row := await one(tx.run("find_request", principal=principal, dedup_key=dedup.key)):
+        if row[0] != dedup.request_hash:
+            raise DedupMismatch()
+        return Made(await directory.find(tx, principal, ById(row[1])), fresh=False)
+    conversation = await make(tx)
+    await tx.run(
+        "add_request",
+        principal=principal,
+        dedup_key=dedup.key,
+        request_hash=dedup.request_hash,
+        made=conversation.id,
+    )
+    return Made(conversation, fresh=True)
+
+
+async def forget(tx: Tx, age: float) -> None:
+    """Forget keys that nobody retries any more."""
+    await tx.run("forget_requests", age=age)

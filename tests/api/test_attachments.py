@@ -1,0 +1,110 @@
+"""Images and files: kept once as blobs, in the log by reference, and whole again for the model and for any client."""
+
+import base64
+from typing import Any
+
+import httpx
+import pytest
+
+from api.server import Server
+from api.upstream import Upstream
+from api.wire import ask, chat, get, post, refused
+
+DATA = bytes(range(256)) * 40
+PICTURE = "data:image/png;base64," + base64.b64encode(DATA).decode()
+PAPER = "data:application/pdf;base64," + base64.b64encode(b"a paper" * 500).decode()
+REMOTE = "https://example.com/cat.png"
+
+
+def shown(*parts: dict[str, Any]) -> list[dict[str, Any]]:
+    return [{"role": "user", "content": [{"type": "input_text", "text": "what is this?"}, *parts]}]
+
+
+def answered(upstream: Upstream, text: str = "a cat") -> None:
+    talk = upstream.talk()
+    talk.say(text)
+    talk.end()
+
+
+def test_an_image_reaches_the_model_and_later_turns_and_is_not_in_the_log(
+    steered_server: Server, upstream: Upstream
+) -> None:
+    """After `kill -9` as well; the database holds its bytes once, and never as text."""
+    image = {"type": "input_image", "image_url": PICTURE, "detail": "low"}
+    file = {"type": "input_file", "file_data": PAPER, "filename": "paper.pdf"}
+    answered(upstream)
+    ask(steered_server.client, shown(image, image, file), conversation="pictures")
+    steered_server.restart()
+    answered(upstream)
+    ask(steered_server.client, "and what colour?", conversation="pictures")
+
+    for sent in upstream.received:
+        assert sent["messages"][0] == {
+            "role": "user",
+            "content": [
+                {"type": "text", "text": "what is this?"},
+                {"type": "image_url", "image_url": {"url": PICTURE, "detail": "low"}},
+                {"type": "image_url", "image_url": {"url": PICTURE, "detail": "low"}},
+                {"type": "file", "file": {"filename": "paper.pdf", "file_data": PAPER}},
+            ],
+        }
+    files = b"".join(path.read_bytes() for path in steered_server.home.glob("legato.db*"))
+    assert PICTURE[40:200].encode() not in files
+    assert PAPER[40:200].encode() not in files
+
+
+def test_an_image_of_a_chat_reaches_the_model(steered_server: Server, upstream: Upstream) -> None:
+    """In the words of Chat Completions, with a header that names the conversation and without."""
+    content: Any = [
+        {"type": "text", "text": "what is this?"},
+        {"type": "image_url", "image_url": {"url": PICTURE}},
+        {"type": "file", "file": {"file_data": PAPER, "filename": "paper.pdf"}},
+    ]
+    for headers in ({}, {"X-Hermes-Session-Id": "pictures"}):
+        answered(upstream)
+        chat(steered_server.client, content, headers)
+        assert upstream.received[-1]["messages"][-1]["content"] == content
+
+
+def test_a_web_address_is_for_the_models_server_to_fetch(steered_server: Server, upstream: Upstream) -> None:
+    answered(upstream)
+    ask(steered_server.client, shown({"type": "input_image", "image_url": REMOTE}))
+    [_, image] = upstream.received[-1]["messages"][-1]["content"]
+    assert image == {"type": "image_url", "image_url": {"url": REMOTE}}
+
+
+def test_a_client_is_shown_what_it_sent(client: httpx.Client) -> None:
+    """By the items of the conversation, by the input of the response, and in the export."""
+    parts = [
+        {"type": "input_image", "image_url": PICTURE, "detail": "high"},
+        {"type": "input_image", "image_url": REMOTE, "detail": "auto"},
+        {"type": "input_file", "file_data": PAPER, "filename": "paper.pdf"},
+    ]
+    response = ask(client, shown(*parts))
+    conversation = response["conversation"]["id"]
+    post(client, f"/v1/conversations/{conversation}/items", items=shown(*parts))
+
+    posted, _, said = get(client, f"/v1/conversations/{conversation}/items")["data"]
+    [given] = get(client, f"/v1/responses/{response['id']}/input_items")["data"]
+    for item in (posted, said, given):
+        assert item["content"][1:] == [{**part, "file_id": None} for part in parts]
+    assert PICTURE in client.get(f"/v1/conversations/{conversation}/export").text
+
+
+def test_the_unstored_turn_sees_the_images_of_the_conversation(steered_server: Server, upstream: Upstream) -> None:
+    answered(upstream)
+    ask(steered_server.client, shown({"type": "input_image", "image_url": PICTURE}), conversation="pictures")
+    answered(upstream)
+    ask(steered_server.client, "what colour?", conversation="pictures", store=False)
+    assert upstream.received[-1]["messages"][0]["content"][1]["image_url"] == {"url": PICTURE}
+
+
+@pytest.mark.parametrize(
+    "url", ["data:image/png;base64,%%%", "data:image/png,abc", "data:", "ftp://host/a", "file:///x"]
+)
+def test_what_is_no_attachment_is_refused_by_its_place(client: httpx.Client, url: str) -> None:
+    body = {"input": shown({"type": "input_image", "image_url": url})}
+    refused(client.post("/v1/responses", json=body), 400, param="input[0].content[1].image_url")
+    content = [{"type": "image_url", "image_url": {"url": url}}]
+    body = {"messages": [{"role": "user", "content": content}]}
+    refused(client.post("/v1/chat/completions", json=body), 400, param="messages[0].content[0].image_url.url")

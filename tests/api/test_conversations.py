@@ -1,0 +1,122 @@
+"""Conversations over the wire: items that are deleted, lists that are searched, and keys on requests without a turn."""
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+from api.server import Server
+from api.wire import ask, conversation_of, conversations, get, ok, post, refused, said_in, seen
+
+
+def test_a_deleted_item_is_seen_by_nobody_and_stays_so_after_kill_9(fresh_server: Server) -> None:
+    """Neither by people nor by the model; its neighbours stay, and the answer is the conversation."""
+    ask(fresh_server.client, "my secret is 42", conversation="talk")
+    ask(fresh_server.client, "reply only ok", conversation="talk")
+    newest_first = get(fresh_server.client, "/v1/conversations/talk/items")["data"]
+    secret = newest_first[-1]
+
+    with fresh_server.sdk() as sdk:
+        talk = sdk.conversations.items.delete(secret["id"], conversation_id="talk")
+    assert talk.id == get(fresh_server.client, "/v1/conversations/talk")["id"]
+    fresh_server.restart()
+
+    assert get(fresh_server.client, "/v1/conversations/talk/items")["data"] == newest_first[:-1]
+    refused(fresh_server.client.get(f"/v1/conversations/talk/items/{secret['id']}"), 404, "item_not_found", "item_id")
+    assert seen(ask(fresh_server.client, "what do you know?", conversation="talk"))[1] == "reply only ok"
+
+
+def test_an_item_is_deleted_once(client: httpx.Client, stranger: httpx.Client) -> None:
+    """Deleting what is not there, or another's, is 404."""
+    conversation = conversation_of(ask(client, "hello"))
+    item = get(client, f"/v1/conversations/{conversation}/items")["data"][0]["id"]
+    path = f"/v1/conversations/{conversation}/items/{item}"
+    refused(stranger.delete(path), 404)
+    ok(client.delete(path))
+    refused(client.delete(path), 404, "item_not_found")
+    refused(client.delete(f"/v1/conversations/{conversation}/items/msg_none"), 404, "item_not_found")
+
+
+def test_a_call_without_its_result_is_no_trouble_for_the_model(client: httpx.Client) -> None:
+    """Half of a pair may be deleted; the next turn runs."""
+    items = [
+        {"type": "function_call", "call_id": "c1", "name": "look", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "c1", "output": "nothing"},
+    ]
+    conversation = post(client, "/v1/conversations", items=items)["id"]
+    call = get(client, f"/v1/conversations/{conversation}/items")["data"][-1]
+    ok(client.delete(f"/v1/conversations/{conversation}/items/{call['id']}"))
+    assert ask(client, "hello", conversation=conversation)["status"] == "completed"
+
+
+def found(client: httpx.Client, **query: Any) -> list[str]:
+    return [row["id"] for row in get(client, "/v1/conversations", **query)["data"]]
+
+
+def test_the_list_finds_what_was_said_and_what_it_is_called(fresh_server: Server) -> None:
+    """By any part of a text, a slug or a title, in any script, newest first and page by page."""
+    client = fresh_server.client
+    tokyo = conversation_of(ask(client, "reply only 東京都の天気は晴れ", conversation="weather.japan"))
+    paris = conversation_of(ask(client, "reply only Ferme la fenêtre", conversation="weather.paris"))
+    ok(client.patch(f"/api/sessions/{paris}", json={"title": "Winter plans"}))
+    with fresh_server.sdk() as sdk, pytest.raises(openai.NotFoundError):
+        sdk.conversations.retrieve("nothing")
+
+    for _ in range(100):  # the index is filled behind the turns
+        if found(client, q="京都の") == [tokyo]:
+            break
+    assert found(client, q="京都の") == [tokyo]
+    assert found(client, q="FENÊTRE") == [paris]
+    assert found(client, q="ther.jap") == [tokyo]
+    assert found(client, q="winter") == [paris]
+    assert found(client, q="weather") == [paris, tokyo]
+    assert found(client, q="weather", limit=1) == [paris]
+    assert found(client, q="weather", after=paris) == [tokyo]
+    assert found(client, q="weather", kind="chat") == found(client, kind="chat") == [paris, tokyo]
+    assert found(client, kind="cron") == found(client, q="no such thing") == []
+    assert [row["id"] for row in conversations(fresh_server.stranger)] == []
+    assert found(fresh_server.stranger, q="weather") == []
+    refused(client.get("/v1/conversations", params={"q": ""}), 400, param="q")
+    refused(client.get("/v1/conversations", params={"q": "a\0b"}), 400, param="q")
+
+
+def requests_without_a_turn(client: httpx.Client, talk: str) -> list[tuple[str, dict[str, Any], dict[str, Any]]]:
+    """A path, a body, and another body, for every POST that changes something and runs nothing."""
+    last = get(client, f"/v1/conversations/{talk}/items")["data"][0]["id"]
+    path = f"/v1/conversations/{talk}"
+    item = {"role": "user", "content": "posted"}
+    return [
+        ("/v1/conversations", {"items": [item]}, {}),
+        (path, {"metadata": {"a": "b"}}, {"metadata": {}}),
+        (f"{path}/items", {"items": [item]}, {"items": [item, item]}),
+        (f"{path}/fork", {}, {"at": 1}),
+        (f"{path}/compact", {"summary": "short", "upto": last}, {"summary": "shorter", "upto": last}),
+        (f"{path}/rewind", {"to": last}, {"to": 1}),
+        ("/api/sessions", {"title": "new"}, {"title": "newer"}),
+        (f"/api/sessions/{talk}/fork", {}, {"title": "forked"}),
+    ]
+
+
+def test_a_request_without_a_turn_is_carried_out_once_per_key(fresh_server: Server) -> None:
+    """The second answer is the first, before and after `kill -9`; another body under the key is refused."""
+    client = fresh_server.client
+    talk = conversation_of(ask(client, "hello"))
+    for number, (path, body, other) in enumerate(requests_without_a_turn(client, talk)):
+        key = {"Idempotency-Key": f"once {number}"}
+        with ThreadPoolExecutor(4) as pool:
+            racing = list(pool.map(lambda _: fresh_server.client.post(path, json=body, headers=key), range(4)))  # noqa: B023
+        first = racing[0].json()
+        assert [(a.is_success, a.json()) for a in racing] == [(True, first)] * 4, path
+        before = [row["id"] for row in conversations(client)], said_in(client, talk)
+        fresh_server.restart()
+        client = fresh_server.client
+        again = client.post(path, json=body, headers=key)
+        assert again.is_success, again.text
+        assert again.json() == first, path
+        assert again.headers["Idempotency-Replayed"] == "true", path
+        assert ([row["id"] for row in conversations(client)], said_in(client, talk)) == before
+        refused(client.post(path, json=other, headers=key), 409, "idempotency_key_conflict")
+        if path == "/v1/conversations":
+            assert fresh_server.stranger.post(path, json=body, headers=key).json()["id"] != first["id"]
