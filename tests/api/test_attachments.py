@@ -99,9 +99,7 @@ def test_the_unstored_turn_sees_the_images_of_the_conversation(steered_server: S
     assert upstream.received[-1]["messages"][0]["content"][1]["image_url"] == {"url": PICTURE}
 
 
-@pytest.mark.parametrize(
-    "url", ["data:image/png;base64,%%%", "data:image/png,abc", "data:", "ftp://host/a", "file:///x"]
-)
+@pytest.mark.parametrize("url", ["data:image/png;base64,%%%", "data:image/png", "data:", "ftp://host/a", "file:///x"])
 def test_what_is_no_attachment_is_refused_by_its_place(client: httpx.Client, url: str) -> None:
     body = {"input": shown({"type": "input_image", "image_url": url})}
     refused(client.post("/v1/responses", json=body), 400, param="input[0].content[1].image_url")

@@ -1,5 +1,6 @@
 """Who answers: agents and models by their names, and names that nobody knows."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,13 +11,9 @@ from api.wire import ask, chat, refused
 
 
 @pytest.fixture
-def served(tmp_path: Path, upstream: Upstream, policy: str):  # type: ignore[no-untyped-def]
-    settings = {
-        **upstream.settings,
-        "LEGATO_MODELS__UPSTREAM__MODEL": "its-own",
-        "LEGATO_SERVER__UNKNOWN_MODEL": policy,
-    }
-    server = Server(tmp_path / "home", **settings)
+def served(tmp_path: Path, upstream: Upstream, policy: str) -> Iterator[Server]:
+    settings = {"LEGATO_MODELS__UPSTREAM__MODEL": "its-own", "LEGATO_SERVER__UNKNOWN_MODEL": policy}
+    server = Server(tmp_path / "home", **upstream.settings, **settings)
     yield server
     server.stop()
 

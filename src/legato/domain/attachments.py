@@ -7,12 +7,13 @@ import base64
 import hashlib
 import re
 from collections.abc import Iterable, Mapping
+from urllib.parse import unquote_to_bytes
 
 from msgspec import Struct, structs
 
 from legato.domain.entries import AnyBody, File, Image, Message, Part
 
-_DATA_URL = re.compile(r"data:([\w.+-]+/[\w.+-]+)?(?:;[\w-]+=[^;,]*)*;base64,(.*)", re.DOTALL)
+_DATA_URL = re.compile(r"data:([\w.+-]+/[\w.+-]+)?(?:;[\w-]+=[^;,]*)*(;base64)?,(.*)", re.DOTALL | re.IGNORECASE)
 
 
 class Blob(Struct, frozen=True):
@@ -41,7 +42,8 @@ def blob_of(url: str) -> Blob:
     match = _DATA_URL.fullmatch(url)
     if match is None:
         raise ValueError("A data URL has the form 'data:image/png;base64,…'.")
-    return Blob.of(base64.b64decode(match[2], validate=True), match[1] or "application/octet-stream")
+    data = base64.b64decode(match[3], validate=True) if match[2] else unquote_to_bytes(match[3])
+    return Blob.of(data, match[1] or "text/plain")
 
 
 def has_inline(body: AnyBody) -> bool:
