@@ -58,7 +58,7 @@ class Call:
         """Whether anything was sent; some bodies may be left out."""
         if not self.raw:
             self.raw = await read_body(self.request, self.api.max_body)
-        return bool(self.raw.strip())
+        return bool(self.raw)
 
     def path(self, name: str) -> str:
         return str(self.request.path_params[name])
@@ -83,10 +83,12 @@ class Call:
         return number
 
     def flag(self, name: str) -> bool:
-        text = (self.query(name) or "false").lower()
-        if text not in ("true", "false", "1", "0"):
+        text = self.query(name)
+        if text is None:
+            return False
+        if text.lower() not in ("true", "false", "1", "0"):
             raise BadInput(f"'{name}' must be true or false.", param=name)
-        return text in ("true", "1")
+        return text.lower() in ("true", "1")
 
     @property
     def session(self) -> ById | External | None:

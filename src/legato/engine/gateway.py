@@ -112,6 +112,8 @@ class Gateway:
         """A turn that leaves nothing behind; the conversation it names is read, not written."""
         if self._draining:
             raise Draining()
+        if not submission.input.drafts:
+            raise BadInput("A turn needs an input.", param="input")
         found = await self._db.read(turns.context_for, submission.principal, submission.target)
         turn = Turn(
             id=submission.turn_id,

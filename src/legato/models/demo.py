@@ -36,7 +36,8 @@ class Demo:
         self._fail_if_asked(request, last)
         if match := _SLEEP.match(last):
             await asyncio.sleep(min(float(match[1]), MAX_SLEEP))
-        calls = list(_calls(last)) if not isinstance(request.items[-1:][0], ToolResult) else []
+        answered = bool(request.items) and isinstance(request.items[-1], ToolResult)
+        calls = [] if answered else list(_calls(last))
         for name, arguments in calls:
             call_id = new_call_id()
             yield CallOpened(call_id, name)
