@@ -362,13 +362,14 @@ PATHS = [
 QUERIES = [
     *(query(path, "limit", value)
       for path in LISTS for value in ("0", "101", "abc", "-1", "1.5", "", "٣", SQL, LONG_NUMBER)),
-    *(query(path, "order", value) for path in (ITEMS, INPUT_ITEMS) for value in ("sideways", "ASC;", SQL)),
+    *(query(path, "order", value) for path in (ITEMS, INPUT_ITEMS) for value in ("", "sideways", "ASC;", SQL)),
     *(query(path, "after", value, 400, 404)
       for path in LISTS for value in ("nothing", SQL, "\u0000", "../x", MEGABYTE[:9000])),
     *(query(SESSIONS, "limit", value) for value in ("0", "201", "abc", LONG_NUMBER)),
     *(query(SESSIONS, "offset", value) for value in ("-1", "10001", "abc", LONG_NUMBER)),
-    *(query("/v1/responses/{response}", "stream", value) for value in ("maybe", "2", SQL)),
-    *(query("/v1/responses/{response}?stream=true", "starting_after", value)
+    *(query("/v1/responses/{response}", "stream", value) for value in ("", "maybe", "2", SQL)),
+    *(query(f"/v1/responses/{{response}}?stream={stream}", "starting_after", value)
+      for stream in ("true", "false")
       for value in ("abc", "-1", "1.5", SQL, LONG_NUMBER)),
 ]  # fmt: skip
 HELLO = {"input": "hello"}

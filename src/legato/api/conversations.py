@@ -144,7 +144,8 @@ async def list_conversations(call: Call) -> Response:
     limit = call.limit()
     after = call.query("after")
     try:
-        last = await call.gateway.find(call.caller.principal, parse_name(after, param="after")) if after else None
+        named = parse_name(after, param="after") if after is not None else None
+        last = await call.gateway.find(call.caller.principal, named) if named is not None else None
     except UnknownHandle as error:
         raise UnknownHandle(error.message, param="after") from error
     found = await call.gateway.conversations(

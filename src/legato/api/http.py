@@ -4,6 +4,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Match
 from starlette.routing import Route as StarletteRoute
 
 from legato.api import chat, conversations, models, openapi, responses, runs, sessions
@@ -72,7 +73,9 @@ def build(api: Api) -> Starlette:
 
     routes += [StarletteRoute("/openapi.json", guarded(document)), StarletteRoute("/docs", guarded(page))]
     routes += [StarletteRoute(path, guarded(_behind(api, route)), methods=[method]) for method, path, route in ROUTES]
-    return Starlette(routes=routes, exception_handlers={HTTPException: _plain_error})
+    app = Starlette(routes=routes, exception_handlers={HTTPException: _plain_error})
+    app.router.redirect_slashes = False
+    return app
 
 
 def _behind(api: Api, route: Route):  # type: ignore[no-untyped-def]  # the type is inferred by `guarded`
@@ -90,4 +93,12 @@ async def _plain_error(request: Request, error: Exception) -> Response:
     code = "not_found" if status == 404 else "method_not_allowed"
     response = envelope(status, "invalid_request_error", code, message)
     response.headers["x-request-id"] = new_id("req_")
+    if status == 405:
+        response.headers["allow"] = ", ".join(sorted(_methods(request)))
     return response
+
+
+def _methods(request: Request) -> set[str]:
+    """What this path can be asked; each of its methods is a route of its own."""
+    there = [route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE]
+    return {method for route in there for method in route.methods}

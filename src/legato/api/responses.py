@@ -178,16 +178,21 @@ async def retrieve(call: Call) -> Response:
     """`GET /v1/responses/{id}`"""
     turn_id, turn = await find(call)
     headers: dict[str, str] = {"X-Legato-Conversation": turn.conversation_id}
-    if not call.flag("stream"):
-        return answer(await shown(call.gateway, turn, turn_id), headers=headers)
+    after = _after(call)
+    if call.flag("stream"):
+        return stream_of(call, turn_id, turn, after=after, headers=headers)
+    return answer(await shown(call.gateway, turn, turn_id), headers=headers)
+
+
+def _after(call: Call) -> int:
+    """The number of the last event that the client has seen."""
     last_seen = call.request.headers.get("last-event-id")
     if last_seen is None:
-        after = call.number("starting_after", -1, least=0, most=2**53)
-    elif (number := whole(last_seen)) is not None:
-        after = number
-    else:
+        return call.number("starting_after", -1, least=0, most=2**53)
+    number = whole(last_seen)
+    if number is None:
         raise BadInput("Last-Event-ID must be the number of an event.", param="Last-Event-ID")
-    return stream_of(call, turn_id, turn, after=after, headers=headers)
+    return number
 
 
 async def cancel(call: Call) -> Response:
@@ -316,10 +321,10 @@ def encode(event: WireEvent) -> bytes:
 
 def page(call: Call, rendered: list[dict[str, Any]]) -> dict[str, Any]:
     """A page of a list, in the order the client wants, after the item it names."""
-    order = call.query("order") or "desc"
-    if order not in ("asc", "desc"):
+    order = call.query("order")
+    if order not in (None, "asc", "desc"):
         raise BadInput("'order' must be 'asc' or 'desc'.", param="order")
-    if order == "desc":
+    if order != "asc":
         rendered = rendered[::-1]
     after = call.query("after")
     if after is not None:
