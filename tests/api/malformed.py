@@ -142,7 +142,7 @@ PARAMETERS = [
     *(response("tools", value) for value in ({}, [7], [{}], [{"type": "nope"}], [{"type": "function"}], "auto")),
     *(response("tools", [{"type": "function", "name": name}]) for name in ("", "a b", "é", "../x", "n" * 129, 7)),
     *(response("tools", [{"type": "function", "name": "f", "parameters": value}]) for value in (7, [], "x")),
-    *(response("tool_choice", value) for value in ("maybe", 7, [])),
+    *(response("tool_choice", value) for value in ("maybe", 7, [], {}, {"type": "file_search"}, {"type": "function"})),
     *(response("temperature", value) for value in ("hot", 2.1, -0.1, [], True)),
     *(response("top_p", value) for value in ("x", 1.1, -1)),
     *(response("top_logprobs", value) for value in (21, -1, 1.5, "x")),

@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from legato.api import items
 from legato.api.door import Call
-from legato.api.responses import DONE, Metadata, ModelName, headers_of, submit
+from legato.api.responses import DONE, FunctionName, Metadata, ModelName, headers_of, submit
 from legato.api.sse import EventStream
 from legato.api.wire import answer, data_line
 from legato.domain import fingerprint
@@ -52,37 +52,71 @@ PASSED_ON = (
 )
 
 
-class _Function(Struct):
+class ChatText(Struct):
+    type: Literal["text"]
+    text: str
+
+
+class ChatRefusal(Struct):
+    type: Literal["refusal"]
+    refusal: str
+
+
+class ImageUrl(Struct):
+    url: str
+    detail: Literal["low", "high", "auto"] | None = None
+
+
+class ChatImage(Struct):
+    type: Literal["image_url"]
+    image_url: ImageUrl
+
+
+class FileBody(Struct):
+    file_data: str | None = None
+    filename: str | None = None
+
+
+class ChatFile(Struct):
+    type: Literal["file"]
+    file: FileBody
+
+
+PARTS = (ChatText, ChatRefusal, ChatImage, ChatFile)
+ChatPart = Annotated[dict[str, Any], Meta(extra_json_schema={"$ref": "#/components/schemas/ChatPart"})]
+
+
+class GivenFunction(Struct):
     name: Annotated[str, Meta(min_length=1, max_length=255)]
     arguments: str = "{}"
 
 
-class _ToolCall(Struct):
+class GivenToolCall(Struct):
     id: items.Id
-    function: _Function
+    function: GivenFunction
     type: Literal["function"] = "function"
 
 
-class _ChatMessage(Struct):
+class ChatMessage(Struct):
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
-    content: str | list[dict[str, Any]] | None = None
-    tool_calls: list[_ToolCall] | None = None
+    content: str | list[ChatPart] | None = None
+    tool_calls: list[GivenToolCall] | None = None
     tool_call_id: items.Id | None = None
     name: str | None = None
 
 
-class _FunctionSpec(Struct):
-    name: Annotated[str, Meta(pattern=r"^[a-zA-Z0-9_.-]{1,128}$")]
+class FunctionSpec(Struct):
+    name: FunctionName
     description: str | None = None
     parameters: dict[str, Any] | None = None
     strict: bool | None = None
 
 
-class _Tool(Struct, tag="function", tag_field="type"):
-    function: _FunctionSpec
+class ChatTool(Struct, tag="function", tag_field="type"):
+    function: FunctionSpec
 
 
-class _StreamOptions(Struct):
+class StreamOptions(Struct):
     include_usage: bool | None = None
     include_obfuscation: bool | None = None
 
@@ -90,14 +124,14 @@ class _StreamOptions(Struct):
 class CreateChat(Struct):
     """The body of `POST /v1/chat/completions`."""
 
-    messages: Annotated[list[_ChatMessage], Meta(min_length=1)]
+    messages: Annotated[list[ChatMessage], Meta(min_length=1)]
     model: ModelName | None = None
     stream: bool | None = None
-    stream_options: _StreamOptions | None = None
-    tools: list[_Tool] | None = None
+    stream_options: StreamOptions | None = None
+    tools: list[ChatTool] | None = None
     tool_choice: Literal["none", "auto", "required"] | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
-    n: Annotated[int, Meta(ge=1, le=128)] | None = None
+    n: Literal[1] | None = None
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
     top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
     presence_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
@@ -117,8 +151,6 @@ class CreateChat(Struct):
 async def create(call: Call) -> Response:
     """`POST /v1/chat/completions`"""
     body = await call.body(CreateChat)
-    if body.n not in (None, 1):
-        raise BadInput("Only n = 1 is supported.", param="n")
     submission = await _submission(call, body)
     turn = await submit(call, submission)
     headers = headers_of(call, turn, submission)
@@ -181,7 +213,7 @@ async def _target(call: Call, drafts: list[Draft]) -> tuple[Target, list[Draft],
     return Fresh(), drafts if place < len(drafts) else [], history
 
 
-def _history(messages: list[_ChatMessage]) -> tuple[str | None, list[Draft]]:
+def _history(messages: list[ChatMessage]) -> tuple[str | None, list[Draft]]:
     """The instructions at the head of the history, and what was said."""
     head = 0
     while head < len(messages) and messages[head].role in ("system", "developer"):
@@ -193,7 +225,7 @@ def _history(messages: list[_ChatMessage]) -> tuple[str | None, list[Draft]]:
     return (instructions if head else None), [draft(body) for body in bodies]
 
 
-def _bodies(message: _ChatMessage, param: str) -> Iterator[AnyBody]:
+def _bodies(message: ChatMessage, param: str) -> Iterator[AnyBody]:
     if message.role in ("tool", "function"):
         if message.tool_call_id is None:
             raise BadInput("A tool message needs a 'tool_call_id'.", param=f"{param}.tool_call_id")
@@ -216,49 +248,23 @@ def _parts(content: str | list[dict[str, Any]] | None, param: str) -> tuple[Part
     return tuple(_part(part, f"{param}[{place}]") for place, part in enumerate(content))
 
 
-class _ImageUrl(Struct):
-    url: str
-    detail: Literal["low", "high", "auto"] | None = None
-
-
-class _ImagePart(Struct):
-    image_url: _ImageUrl
-
-
-class _FileBody(Struct):
-    file_data: str
-    filename: str | None = None
-
-
-class _FilePart(Struct):
-    file: _FileBody
-
-
 def _part(part: dict[str, Any], param: str) -> Part:
     match part.get("type"):
         case "text":
-            return Text(items.take(part, _TextPart, param).text)
+            return Text(items.take(part, ChatText, param).text)
         case "refusal":
-            return Text(items.take(part, _RefusalPart, param).refusal)
+            return Text(items.take(part, ChatRefusal, param).refusal)
         case "image_url":
-            image = items.take(part, _ImagePart, param).image_url
+            image = items.take(part, ChatImage, param).image_url
             return Image(url=items.address(image.url, f"{param}.image_url.url"), detail=image.detail)
         case "file":
-            file = items.take(part, _FilePart, param).file
+            file = items.take(part, ChatFile, param).file
             return File(url=items.address(file.file_data, f"{param}.file.file_data", inline=True), name=file.filename)
         case kind:
             raise BadInput(f"Content of type {kind!r} is not supported.", param=f"{param}.type")
 
 
-class _TextPart(Struct):
-    text: str
-
-
-class _RefusalPart(Struct):
-    refusal: str
-
-
-def _text(message: _ChatMessage, param: str) -> str:
+def _text(message: ChatMessage, param: str) -> str:
     parts = _parts(message.content, f"{param}.content")
     return "".join(part.text for part in parts if isinstance(part, Text))
 

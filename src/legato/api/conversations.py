@@ -24,7 +24,7 @@ from legato.errors import BadInput, NotFound, UnknownHandle
 
 LAST = 2**53  # the place of a turn's end among its events
 
-Items = Annotated[list[dict[str, Any]], Meta(max_length=20)]
+Items = Annotated[list[items.GivenItem], Meta(max_length=20)]
 
 
 class CreateConversation(Struct):
@@ -40,17 +40,25 @@ class CreateItems(Struct):
     items: Items
 
 
-class Position(Struct):
-    """Where: a position of the log, or the id of an item or a response."""
+Position = int | str
+"""A position of the log, or the id of an item or a response."""
 
-    to: int | str | None = None
-    at: int | str | None = None
-    of: int | str | None = None
+
+class ForkConversation(Struct):
+    at: Position | None = None
+
+
+class RewindConversation(Struct):
+    to: Position
 
 
 class CompactConversation(Struct):
     summary: Annotated[str, Meta(min_length=1)]
-    upto: int | str
+    upto: Position
+
+
+class ExpandCompaction(Struct):
+    of: Position
 
 
 class UnknownItem(NotFound):
@@ -210,7 +218,7 @@ def _cursor(last_seen: str) -> tuple[int, int]:
 
 async def fork(call: Call) -> Response:
     """`POST /v1/conversations/{id}/fork`"""
-    body = await call.body(Position) if await call.has_body() else Position()
+    body = await call.body(ForkConversation) if await call.has_body() else ForkConversation()
     conversation = await find(call)
     at = await _position(call, body.at, "at") if body.at is not None else None
     made = await call.gateway.fork(call.caller.principal, ById(conversation.id), at, dedup=call.dedup)
@@ -219,7 +227,7 @@ async def fork(call: Call) -> Response:
 
 async def rewind(call: Call) -> Response:
     """`POST /v1/conversations/{id}/rewind`"""
-    body = await call.body(Position)
+    body = await call.body(RewindConversation)
 
     async def change(conversation: ById) -> None:
         to = await _position(call, body.to, "to")
@@ -241,7 +249,7 @@ async def compact(call: Call) -> Response:
 
 async def expand(call: Call) -> Response:
     """`POST /v1/conversations/{id}/expand`"""
-    body = await call.body(Position)
+    body = await call.body(ExpandCompaction)
 
     async def change(conversation: ById) -> None:
         of = await _position(call, body.of, "of")
@@ -315,10 +323,8 @@ async def _readable(call: Call) -> list[tuple[Entry, dict[str, Any]]]:
     return [(entry, item) for entry in entries if (item := items.render(entry)) is not None]
 
 
-async def _position(call: Call, given: int | str | None, param: str) -> int:
+async def _position(call: Call, given: Position, param: str) -> int:
     """A position: as a number, or the place of an item, or the end of a response."""
-    if given is None:
-        raise BadInput(f"Missing required parameter: '{param}'.", param=param)
     if isinstance(given, int):
         return given
     conversation = await find(call)

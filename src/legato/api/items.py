@@ -34,15 +34,20 @@ T = TypeVar("T")
 Id = Annotated[str, Meta(min_length=1, max_length=255)]
 MAX_URL = 20_971_520
 
+GivenItem = Annotated[dict[str, Any], Meta(extra_json_schema={"$ref": "#/components/schemas/GivenItem"})]
+GivenPart = Annotated[dict[str, Any], Meta(extra_json_schema={"$ref": "#/components/schemas/GivenPart"})]
 
-class _Message(Struct):
+
+class GivenMessage(Struct):
     role: Literal["user", "assistant", "system", "developer"]
-    content: str | list[dict[str, Any]]
+    content: str | list[GivenPart]
+    type: Literal["message"] = "message"
     id: Id | None = None
     status: Literal["in_progress", "completed", "incomplete"] | None = None
 
 
-class _FunctionCall(Struct):
+class GivenFunctionCall(Struct):
+    type: Literal["function_call"]
     call_id: Id
     name: Annotated[str, Meta(min_length=1, max_length=255)]
     arguments: str
@@ -50,44 +55,54 @@ class _FunctionCall(Struct):
     status: Literal["in_progress", "completed", "incomplete"] | None = None
 
 
-class _FunctionCallOutput(Struct):
+class GivenFunctionCallOutput(Struct):
+    type: Literal["function_call_output"]
     call_id: Id
-    output: str | list[dict[str, Any]]
+    output: str | list[GivenPart]
     id: Id | None = None
     status: Literal["in_progress", "completed", "incomplete"] | None = None
 
 
-class _ReasoningText(Struct):
+class GivenThought(Struct):
     text: str
 
 
-class _Reasoning(Struct):
-    summary: list[_ReasoningText] = []
-    content: list[_ReasoningText] | None = None
+class GivenReasoning(Struct):
+    type: Literal["reasoning"]
+    summary: list[GivenThought] = []
+    content: list[GivenThought] | None = None
     encrypted_content: str | None = None
     id: Id | None = None
     status: Literal["in_progress", "completed", "incomplete"] | None = None
 
 
-class _TextPart(Struct):
+class TextPart(Struct):
+    type: Literal["input_text", "output_text", "text", "summary_text"]
     text: str
 
 
-class _Refusal(Struct):
+class RefusalPart(Struct):
+    type: Literal["refusal"]
     refusal: str
 
 
-class _ImagePart(Struct):
-    image_url: Annotated[str, Meta(max_length=MAX_URL)] | None = None
-    file_id: str | None = None
+class ImagePart(Struct):
+    type: Literal["input_image"]
+    image_url: Annotated[str, Meta(max_length=MAX_URL)]
     detail: Literal["low", "high", "auto", "original"] | None = None
 
 
-class _FilePart(Struct):
+class FilePart(Struct):
+    """A file needs its data or its address."""
+
+    type: Literal["input_file"]
     file_data: str | None = None
     file_url: str | None = None
-    file_id: str | None = None
     filename: str | None = None
+
+
+ITEMS = (GivenMessage, GivenFunctionCall, GivenFunctionCallOutput, GivenReasoning)
+PARTS = (TextPart, RefusalPart, ImagePart, FilePart)
 
 
 def parse_input(given: str | list[dict[str, Any]], param: str = "input") -> tuple[Draft, ...]:
@@ -102,7 +117,7 @@ def parse_item(item: dict[str, Any], param: str) -> Draft:
     kind = item.get("type", "message" if "role" in item else None)
     match kind:
         case "message":
-            message = take(item, _Message, param)
+            message = take(item, GivenMessage, param)
             return draft(
                 Message(
                     message.role,
@@ -111,13 +126,13 @@ def parse_item(item: dict[str, Any], param: str) -> Draft:
                 )
             )
         case "function_call":
-            call = take(item, _FunctionCall, param)
+            call = take(item, GivenFunctionCall, param)
             return draft(ToolCall(call.call_id, call.name, call.arguments, client=True))
         case "function_call_output":
-            output = take(item, _FunctionCallOutput, param)
+            output = take(item, GivenFunctionCallOutput, param)
             return draft(ToolResult(output.call_id, _flat(output.output, f"{param}.output")))
         case "reasoning":
-            thought = take(item, _Reasoning, param)
+            thought = take(item, GivenReasoning, param)
             text = "".join(part.text for part in (thought.content or thought.summary))
             return draft(Reasoning(text, thought.encrypted_content))
         case None:
@@ -144,16 +159,14 @@ def _content(content: str | list[dict[str, Any]], param: str) -> tuple[Part, ...
 def _part(part: dict[str, Any], param: str) -> Part:
     match part.get("type"):
         case "input_text" | "output_text" | "text" | "summary_text":
-            return Text(take(part, _TextPart, param).text)
+            return Text(take(part, TextPart, param).text)
         case "refusal":
-            return Text(take(part, _Refusal, param).refusal)
+            return Text(take(part, RefusalPart, param).refusal)
         case "input_image":
-            image = take(part, _ImagePart, param)
-            if image.image_url is None:
-                raise BadInput("An image needs an 'image_url'.", param=f"{param}.image_url")
+            image = take(part, ImagePart, param)
             return Image(url=address(image.image_url, f"{param}.image_url"), detail=image.detail)
         case "input_file":
-            file = take(part, _FilePart, param)
+            file = take(part, FilePart, param)
             if file.file_data is not None:
                 return File(url=address(file.file_data, f"{param}.file_data", inline=True), name=file.filename)
             if file.file_url is None:

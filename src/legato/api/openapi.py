@@ -6,109 +6,155 @@ The page fetches nothing from elsewhere.
 import inspect
 import re
 from html import escape
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from legato import __version__
-from legato.api import chat, conversations, responses, runs, sessions
+from legato.api import chat, conversations, items, models, responses, runs, schemas, sessions
 from legato.api.door import Route
 
-BODIES: dict[Route, type] = {
-    responses.create: responses.CreateResponse,
-    conversations.create: conversations.CreateConversation,
-    conversations.update: conversations.UpdateConversation,
-    conversations.create_items: conversations.CreateItems,
-    conversations.fork: conversations.Position,
-    conversations.rewind: conversations.Position,
-    conversations.expand: conversations.Position,
-    conversations.compact: conversations.CompactConversation,
-    chat.create: chat.CreateChat,
-    runs.create: runs.CreateRun,
-    sessions.create: sessions.CreateSession,
-    sessions.patch: sessions.PatchSession,
-    sessions.fork: sessions.ForkSession,
-    sessions.chat: sessions.SessionChat,
-    sessions.chat_stream: sessions.SessionChat,
-}
-OPTIONAL_BODIES = {conversations.create, conversations.fork, sessions.create, sessions.fork}
-STREAMS = {runs.events, sessions.chat_stream, conversations.events}
-EITHER = {responses.create, responses.retrieve, chat.create}
+SSE, JSONL = "text/event-stream", "application/jsonl"
 
-_ERROR = {
-    "type": "object",
-    "required": ["error"],
-    "properties": {
-        "error": {
-            "type": "object",
-            "required": ["message", "type", "param", "code"],
-            "properties": {
-                "message": {"type": "string"},
-                "type": {"type": "string"},
-                "param": {"type": ["string", "null"]},
-                "code": {"type": ["string", "null"]},
-            },
-        }
-    },
+
+class Shape(NamedTuple):
+    """What a route takes, and what it answers: a JSON value, and line by line (`told`) where it does that."""
+
+    answer: Any = None
+    body: type | None = None
+    query: type | None = None
+    headers: type | None = None
+    told: str | None = None
+    status: int = 200
+    body_optional: bool = False
+    of_turn: bool = False
+
+
+def _turn(answer: Any, body: type | None, headers: type, **more: Any) -> Shape:
+    return Shape(answer, body, headers=headers, of_turn=True, **more)
+
+
+SHAPES: dict[Route, Shape] = {
+    responses.create: _turn(schemas.Response, responses.CreateResponse, schemas.SessionHeaders, told=SSE),
+    responses.retrieve: Shape(
+        schemas.Response, query=schemas.Following, headers=schemas.LastSeen, told=SSE, of_turn=True
+    ),
+    responses.delete: Shape(schemas.ResponseDeleted),
+    responses.cancel: Shape(schemas.Response, of_turn=True),
+    responses.input_items: Shape(schemas.ItemPage, query=schemas.ItemPaging),
+    conversations.create: Shape(schemas.Conversation, conversations.CreateConversation, body_optional=True),
+    conversations.list_conversations: Shape(schemas.ConversationPage, query=schemas.Paging),
+    conversations.retrieve: Shape(schemas.Conversation),
+    conversations.update: Shape(schemas.Conversation, conversations.UpdateConversation),
+    conversations.delete: Shape(schemas.ConversationDeleted),
+    conversations.create_items: Shape(schemas.ItemPage, conversations.CreateItems, headers=schemas.OnceHeader),
+    conversations.list_items: Shape(schemas.ItemPage, query=schemas.ItemPaging),
+    conversations.retrieve_item: Shape(schemas.Item),
+    conversations.events: Shape(headers=schemas.LastSeen, told=SSE, of_turn=True),
+    conversations.fork: Shape(schemas.Conversation, conversations.ForkConversation, body_optional=True),
+    conversations.rewind: Shape(schemas.Conversation, conversations.RewindConversation),
+    conversations.compact: Shape(schemas.Conversation, conversations.CompactConversation),
+    conversations.expand: Shape(schemas.Conversation, conversations.ExpandCompaction),
+    conversations.put_alias: Shape(schemas.AliasedConversation),
+    conversations.delete_alias: Shape(schemas.Conversation),
+    conversations.export: Shape(told=JSONL),
+    chat.create: _turn(schemas.ChatCompletion, chat.CreateChat, schemas.SessionHeaders, told=SSE),
+    runs.create: _turn(schemas.RunStarted, runs.CreateRun, schemas.SessionHeaders, status=202),
+    runs.retrieve: Shape(schemas.Run),
+    runs.events: Shape(told=SSE, of_turn=True),
+    runs.stop: Shape(schemas.RunStopped),
+    runs.approval: Shape(),
+    sessions.list_sessions: Shape(schemas.SessionPage, query=schemas.SessionPaging),
+    sessions.create: Shape(schemas.Session, sessions.CreateSession, status=201, body_optional=True),
+    sessions.retrieve: Shape(schemas.Session),
+    sessions.patch: Shape(schemas.Session, sessions.PatchSession),
+    sessions.delete: Shape(schemas.SessionDeleted),
+    sessions.messages: Shape(schemas.SessionMessages),
+    sessions.fork: Shape(schemas.Session, sessions.ForkSession, status=201, body_optional=True),
+    sessions.chat: _turn(schemas.SessionCompletion, sessions.SessionChat, schemas.TurnHeaders),
+    sessions.chat_stream: _turn(None, sessions.SessionChat, schemas.TurnHeaders, told=SSE),
+    models.list_models: Shape(schemas.ModelList),
+    models.retrieve_model: Shape(schemas.Model),
 }
+"""Every route; one that is missing here keeps the gateway from starting."""
+
+UNIONS: dict[str, tuple[type, ...]] = {"GivenItem": items.ITEMS, "GivenPart": items.PARTS, "ChatPart": chat.PARTS}
+LINES: dict[str, type] = {SSE: schemas.Event, JSONL: schemas.Line}
+REFUSED = {"4XX": "Refused; the error says why.", "5XX": "Something the gateway depends on does not answer."}
+
 _PARAMETER = re.compile(r"\{(\w+)(?::\w+)?\}")
 
 
 def document(routes: list[tuple[str, str, Route]]) -> dict[str, Any]:
     """The OpenAPI document of these routes."""
-    schemas, components = msgspec.json.schema_components(BODIES.values(), ref_template="#/components/schemas/{name}")
-    by_body = dict(zip(BODIES, schemas, strict=True))
+    shapes = [SHAPES[route] for _, _, route in routes]
+    kinds = [kind for shape in shapes for kind in (shape.body, shape.answer) if kind is not None]
+    kinds += [schemas.Error, *LINES.values(), *(kind for union in UNIONS.values() for kind in union)]
+    found, components = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
+    described = dict(zip(kinds, found, strict=True))
+    components |= {name: {"anyOf": [described[kind] for kind in union]} for name, union in UNIONS.items()}
     paths: dict[str, Any] = {}
     for method, path, route in routes:
         plain = _PARAMETER.sub(r"{\1}", path)
-        paths.setdefault(plain, {})[method.lower()] = _operation(path, route, by_body.get(route))
+        paths.setdefault(plain, {})[method.lower()] = _operation(path, route, described)
     return {
-        "openapi": "3.1.0",
+        "openapi": "3.2.0",  # the first that can describe a stream
         "info": {"title": "Legato", "version": __version__, "description": "A conversation never loses its thread."},
         "security": [{"key": []}],
         "paths": paths,
         "components": {
-            "schemas": {**components, "Error": _ERROR},
+            "schemas": components,
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
         },
     }
 
 
-def _operation(path: str, route: Route, body: dict[str, Any] | None) -> dict[str, Any]:
+def _operation(path: str, route: Route, described: dict[Any, Any]) -> dict[str, Any]:
+    shape = SHAPES[route]
     module = route.__module__.rsplit(".", 1)[-1]
-    kinds = ["text/event-stream"] if route in STREAMS else ["application/json"]
-    if route in EITHER:
-        kinds.append("text/event-stream")
-    if route is conversations.export:
-        kinds = ["application/jsonl"]
-    content: dict[str, Any] = {
-        kind: {"schema": {"type": "object"} if kind == "application/json" else {"type": "string"}} for kind in kinds
-    }
-    good = {"description": "Done.", "content": content}
+    names = _PARAMETER.findall(path)
     operation: dict[str, Any] = {
         "tags": [module],
         "operationId": f"{module}_{route.__name__}",
         "summary": (inspect.getdoc(route) or "").split("`: ")[-1].strip("`."),
         "parameters": [
-            {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
-            for name in _PARAMETER.findall(path)
+            *({"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names),
+            *_parameters(shape.query, "query"),
+            *_parameters(shape.headers, "header"),
         ],
-        "responses": {
-            "2XX": good,
-            "4XX": {
-                "description": "Refused; the error says why.",
-                "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}},
-            },
-            "5XX": {
-                "description": "Something the gateway depends on does not answer.",
-                "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}},
-            },
-        },
+        "responses": _responses(shape, described),
     }
-    if body is not None:
-        required = route not in OPTIONAL_BODIES
-        operation["requestBody"] = {"required": required, "content": {"application/json": {"schema": body}}}
+    if shape.body is not None:
+        content = {"application/json": {"schema": described[shape.body]}}
+        operation["requestBody"] = {"required": not shape.body_optional, "content": content}
     return operation
+
+
+def _parameters(kind: type | None, place: str) -> list[dict[str, Any]]:
+    """The fields of a type as parameters; none of them has to be sent."""
+    if kind is None:
+        return []
+    fields = msgspec.json.schema(kind)["$defs"][kind.__name__]["properties"]
+    return [{"name": name, "in": place, "schema": schema} for name, schema in fields.items()]
+
+
+def _responses(shape: Shape, described: dict[Any, Any]) -> dict[str, Any]:
+    headers = {"X-Request-Id": _TOLD_ALWAYS}
+    content = {}
+    if shape.answer is not None:
+        content["application/json"] = {"schema": described[shape.answer]}
+    if shape.told is not None:
+        content[shape.told] = {"itemSchema": described[LINES[shape.told]]}
+    refused = {"application/json": {"schema": described[schemas.Error]}}
+    told = {code: {"description": why, "headers": headers, "content": refused} for code, why in REFUSED.items()}
+    if not content:
+        return told
+    if shape.of_turn:
+        headers = headers | {"X-Legato-Conversation": _TOLD_ALWAYS}
+    return {str(shape.status): {"description": "Done.", "headers": headers, "content": content}, **told}
+
+
+_TOLD_ALWAYS = {"required": True, "schema": {"type": "string"}}
 
 
 def page(described: dict[str, Any]) -> str:

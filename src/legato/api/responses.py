@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from legato.api import items
 from legato.api.door import Call, whole
-from legato.api.response import response_object
+from legato.api.response import DEFAULTS, response_object
 from legato.api.sse import EventStream
 from legato.api.stream import ResponseStream, WireEvent
 from legato.api.wire import answer, named_event
@@ -54,6 +54,7 @@ Metadata = Annotated[
 
 
 ModelName = Annotated[str, Meta(max_length=255, pattern=r"^[^\x00-\x1f]*$")]
+FunctionName = Annotated[str, Meta(pattern=r"^[a-zA-Z0-9_.-]{1,128}$")]
 
 
 class ConversationRef(Struct):
@@ -61,22 +62,41 @@ class ConversationRef(Struct):
 
 
 class FunctionTool(Struct, tag="function", tag_field="type"):
-    name: Annotated[str, Meta(pattern=r"^[a-zA-Z0-9_.-]{1,128}$")]
+    name: FunctionName
     parameters: dict[str, Any] | None = None
     description: str | None = None
     strict: bool | None = None
 
 
-class TextFormat(Struct):
-    type: Literal["text", "json_object", "json_schema"]
-    name: str | None = None
-    schema: dict[str, Any] | None = None
+class ChosenFunction(Struct, tag="function", tag_field="type"):
+    name: FunctionName
+
+
+class AllowedTools(Struct, tag="allowed_tools", tag_field="type"):
+    mode: Literal["auto", "required"]
+    tools: list[ChosenFunction]
+
+
+ToolChoice = Literal["none", "auto", "required"] | ChosenFunction | AllowedTools
+
+
+class PlainText(Struct, tag="text", tag_field="type"):
+    pass
+
+
+class JsonObject(Struct, tag="json_object", tag_field="type"):
+    pass
+
+
+class JsonSchema(Struct, tag="json_schema", tag_field="type"):
+    name: str = "answer"
+    schema: dict[str, Any] = {}
     strict: bool | None = None
     description: str | None = None
 
 
-class TextConfig(Struct):
-    format: TextFormat | None = None
+class TextConfig(Struct, omit_defaults=True):
+    format: PlainText | JsonObject | JsonSchema | None = None
     verbosity: Literal["low", "medium", "high"] | None = None
 
 
@@ -89,7 +109,7 @@ class ReasoningConfig(Struct):
 class CreateResponse(Struct):
     """The body of `POST /v1/responses`."""
 
-    input: str | list[dict[str, Any]] | None = None
+    input: str | list[items.GivenItem]
     model: ModelName | None = None
     conversation: str | ConversationRef | None = None
     previous_response_id: str | None = None
@@ -99,7 +119,7 @@ class CreateResponse(Struct):
     store: bool | None = None
     metadata: Metadata | None = None
     tools: list[FunctionTool] | None = None
-    tool_choice: Literal["none", "auto", "required"] | dict[str, Any] | None = None
+    tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool | None = None
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
     top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
@@ -223,8 +243,6 @@ async def input_items(call: Call) -> Response:
 
 def submission_of(call: Call, body: CreateResponse) -> Submission:
     """A request as a submission."""
-    if body.input is None:
-        raise BadInput("Missing required parameter: 'input'.", param="input")
     cast = call.api.roster.cast(body.model)
     options = Options(
         agent=body.model,
@@ -380,24 +398,32 @@ def _params(body: CreateResponse) -> dict[str, Any]:
         for name in ("temperature", "top_p", "max_output_tokens", "parallel_tool_calls", "service_tier")
         if (value := getattr(body, name)) is not None
     }
-    if isinstance(body.tool_choice, dict):
-        params["tool_choice"] = {"type": "function", "function": {"name": body.tool_choice.get("name")}}
-    elif body.tool_choice is not None:
-        params["tool_choice"] = body.tool_choice
-    if body.text is not None and body.text.format is not None and body.text.format.type != "text":
-        given = body.text.format
-        params["response_format"] = {"type": given.type}
-        if given.type == "json_schema":
-            schema = {"name": given.name or "answer", "schema": given.schema or {}, "strict": given.strict}
-            params["response_format"]["json_schema"] = {k: v for k, v in schema.items() if v is not None}
+    match body.tool_choice:
+        case ChosenFunction() as chosen:
+            params["tool_choice"] = _chosen(chosen)
+        case AllowedTools(mode=mode, tools=tools):
+            allowed = {"mode": mode, "tools": [_chosen(tool) for tool in tools]}
+            params["tool_choice"] = {"type": "allowed_tools", "allowed_tools": allowed}
+        case str() as word:
+            params["tool_choice"] = word
+    match body.text.format if body.text is not None else None:
+        case JsonObject():
+            params["response_format"] = {"type": "json_object"}
+        case JsonSchema(name=name, schema=schema, strict=strict):
+            wanted = {"name": name, "schema": schema} | ({"strict": strict} if strict is not None else {})
+            params["response_format"] = {"type": "json_schema", "json_schema": wanted}
     if body.reasoning is not None and body.reasoning.effort is not None:
         params["reasoning_effort"] = body.reasoning.effort
     return params
 
 
+def _chosen(tool: ChosenFunction) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": tool.name}}
+
+
 def _echo(body: CreateResponse) -> dict[str, Any]:
     given = {name: getattr(body, name) for name in ECHOED}
     echo = msgspec.to_builtins({name: value for name, value in given.items() if value is not None})
-    for tool in echo.get("tools", ()):
-        tool.setdefault("strict", None)
+    if "text" in echo:
+        echo["text"] = DEFAULTS["text"] | echo["text"]
     return dict(echo)

@@ -16,7 +16,7 @@ from legato.domain.events import Answered, AnyEvent, Closed, Delta, Opened
 from legato.domain.handles import External, parse_external
 from legato.domain.ids import TurnId
 from legato.domain.turns import Fresh, Input, Options, Submission, Target, Turn, Usage
-from legato.errors import BadInput, Conflict
+from legato.errors import Conflict
 
 STATUS = {"queued": "queued", "running": "running", "done": "completed", "failed": "failed", "cancelled": "cancelled"}
 
@@ -24,10 +24,10 @@ STATUS = {"queued": "queued", "running": "running", "done": "completed", "failed
 class CreateRun(Struct):
     """The body of `POST /v1/runs`."""
 
-    input: str | list[dict[str, Any]] | None = None
+    input: str | list[items.GivenItem]
     session_id: Annotated[str, Meta(min_length=1, max_length=255)] | None = None
     previous_response_id: str | None = None
-    conversation_history: list[dict[str, Any]] | None = None
+    conversation_history: list[items.GivenItem] | None = None
     instructions: str | None = None
     model: ModelName | None = None
 
@@ -41,8 +41,6 @@ class NoApproval(Conflict):
 async def create(call: Call) -> Response:
     """`POST /v1/runs`"""
     body = await call.body(CreateRun)
-    if body.input is None:
-        raise BadInput("Missing required parameter: 'input'.", param="input")
     target = _target(call, body)
     history = items.parse_input(body.conversation_history or [], "conversation_history")
     if history and not isinstance(target, Fresh):

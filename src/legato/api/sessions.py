@@ -42,8 +42,8 @@ class ForkSession(Struct):
 class SessionChat(Struct):
     """The body of a turn: `input`, or `message`."""
 
-    input: str | list[dict[str, Any]] | None = None
-    message: str | list[dict[str, Any]] | None = None
+    input: str | list[items.GivenItem] | None = None
+    message: str | list[items.GivenItem] | None = None
     model: ModelName | None = None
     instructions: str | None = None
     system_message: str | None = None

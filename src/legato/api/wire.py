@@ -132,6 +132,7 @@ def misfit(error: msgspec.ValidationError) -> tuple[str, str]:
     place = found[1] if (found := _PLACE.search(str(error))) else ""
     if missing := _MISSING.match(message):
         place = f"{place}.{missing[1]}" if place else missing[1]
+        message = f"Missing required parameter: '{place}'."
     return message, place
 
 

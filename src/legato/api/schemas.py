@@ -1,0 +1,438 @@
+"""What the API answers, and what it reads from queries and headers, as types: what `/openapi.json` says of them.
+
+The routes build plain dicts and read one parameter at a time. These types describe that and are used for nothing else;
+a test asks a running server for everything the document names and holds the two together.
+"""
+
+from typing import Annotated, Any, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from legato.api.responses import (
+    FunctionTool,
+    JsonObject,
+    JsonSchema,
+    Metadata,
+    PlainText,
+    ReasoningConfig,
+    ToolChoice,
+)
+from legato.domain.turns import Busy
+
+ItemStatus = Literal["in_progress", "completed", "incomplete"]
+Offset = Annotated[int, Meta(ge=0, le=10_000)]
+Name = Annotated[str, Meta(min_length=1, max_length=255)]
+
+# -- queries and headers
+
+
+class Paging(Struct):
+    limit: Annotated[int, Meta(ge=1, le=100)] = 20
+    after: str | UnsetType = UNSET
+
+
+class ItemPaging(Paging):
+    order: Literal["asc", "desc"] = "desc"
+
+
+class SessionPaging(Struct):
+    limit: Annotated[int, Meta(ge=1, le=200)] = 50
+    offset: Offset = 0
+
+
+class Following(Struct):
+    stream: bool = False
+    starting_after: Annotated[int, Meta(ge=0, le=2**53)] | UnsetType = UNSET
+
+
+class OnceHeader(Struct, rename={"key": "Idempotency-Key"}):
+    key: Name | UnsetType = UNSET
+
+
+class TurnHeaders(OnceHeader, rename={"busy": "X-Legato-Busy"}):
+    busy: Busy = "queue"
+
+
+class SessionHeaders(TurnHeaders, rename={"session": "X-Hermes-Session-Id", "conversation": "X-Legato-Conversation"}):
+    session: Name | UnsetType = UNSET
+    conversation: Name | UnsetType = UNSET
+
+
+class LastSeen(Struct, rename={"last": "Last-Event-ID"}):
+    last: str | UnsetType = UNSET
+
+
+# -- errors and events
+
+
+class ErrorBody(Struct):
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class Error(Struct):
+    """The envelope of every refusal."""
+
+    error: ErrorBody
+
+
+class Event(Struct):
+    """A server-sent event. Its data is JSON, but for the `[DONE]` that ends the streams of OpenAI's routes."""
+
+    data: str
+    event: str | UnsetType = UNSET
+    id: str | UnsetType = UNSET
+
+
+class Line(Struct):
+    """A line of an export: the conversation first, then its entries."""
+
+    id: str
+    created_at: float
+
+
+# -- items
+
+
+class InputText(Struct, tag="input_text", tag_field="type"):
+    text: str
+
+
+class InputImage(Struct, tag="input_image", tag_field="type"):
+    image_url: str
+    detail: Literal["low", "high", "auto", "original"]
+    file_id: None
+
+
+class InputFile(Struct, tag="input_file", tag_field="type"):
+    file_url: str | None
+    filename: str | None
+    file_id: None
+
+
+class OutputText(Struct, tag="output_text", tag_field="type"):
+    text: str
+    annotations: list[Any]
+    logprobs: list[Any]
+
+
+class SummaryText(Struct, tag="summary_text", tag_field="type"):
+    text: str
+
+
+class MessageItem(Struct, tag="message", tag_field="type"):
+    id: str
+    role: Literal["user", "assistant", "system", "developer"]
+    status: ItemStatus
+    content: list[InputText | InputImage | InputFile | OutputText]
+
+
+class ReasoningItem(Struct, tag="reasoning", tag_field="type"):
+    id: str
+    summary: list[SummaryText]
+    status: ItemStatus
+    encrypted_content: str | UnsetType = UNSET
+
+
+class FunctionCallItem(Struct, tag="function_call", tag_field="type"):
+    id: str
+    call_id: str
+    name: str
+    arguments: str
+    status: ItemStatus
+
+
+class FunctionCallOutputItem(Struct, tag="function_call_output", tag_field="type"):
+    id: str
+    call_id: str
+    output: str
+    status: ItemStatus
+
+
+class CompactionItem(Struct, tag="compaction", tag_field="type"):
+    id: str
+    encrypted_content: str
+
+
+Item = MessageItem | ReasoningItem | FunctionCallItem | FunctionCallOutputItem | CompactionItem
+
+
+class Page(Struct):
+    object: Literal["list"]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
+
+
+class ItemPage(Page):
+    data: list[Item]
+
+
+# -- responses
+
+
+class CachedTokens(Struct):
+    cached_tokens: int
+    cache_write_tokens: int
+
+
+class ReasoningTokens(Struct):
+    reasoning_tokens: int
+
+
+class Tokens(Struct):
+    input_tokens: int
+    output_tokens: int
+    total_tokens: int
+
+
+class ResponseUsage(Tokens):
+    input_tokens_details: CachedTokens
+    output_tokens_details: ReasoningTokens
+
+
+class ResponseError(Struct):
+    code: str
+    message: str
+
+
+class IncompleteDetails(Struct):
+    reason: str
+
+
+class NamedConversation(Struct):
+    id: str
+    name: str | None
+
+
+class ResponseText(Struct):
+    format: PlainText | JsonObject | JsonSchema
+    verbosity: Literal["low", "medium", "high"] | UnsetType = UNSET
+
+
+class Response(Struct):
+    id: str
+    object: Literal["response"]
+    created_at: int
+    completed_at: int | None
+    status: Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
+    incomplete_details: IncompleteDetails | None
+    error: ResponseError | None
+    model: str
+    output: list[Item]
+    usage: ResponseUsage | None
+    conversation: NamedConversation | None
+    previous_response_id: str | None
+    instructions: str | None
+    tools: list[FunctionTool]
+    tool_choice: ToolChoice
+    parallel_tool_calls: bool
+    max_tool_calls: int | None
+    text: ResponseText
+    reasoning: ReasoningConfig | None
+    truncation: Literal["auto", "disabled"]
+    temperature: float
+    top_p: float
+    presence_penalty: float
+    frequency_penalty: float
+    top_logprobs: int
+    max_output_tokens: int | None
+    store: bool
+    background: bool
+    service_tier: str
+    metadata: Metadata
+    safety_identifier: str | None
+    prompt_cache_key: str | None
+    user: str | None
+
+
+class ResponseDeleted(Struct):
+    id: str
+    object: Literal["response"]
+    deleted: bool
+
+
+# -- conversations
+
+
+class Conversation(Struct):
+    id: str
+    object: Literal["conversation"]
+    created_at: int
+    metadata: Metadata
+
+
+class AliasedConversation(Conversation):
+    name: str
+
+
+class ListedConversation(Conversation):
+    name: str | None
+    title: str
+
+
+class ConversationPage(Page):
+    data: list[ListedConversation]
+
+
+class ConversationDeleted(Struct):
+    id: str
+    object: Literal["conversation.deleted"]
+    deleted: bool
+
+
+# -- chat completions and models
+
+
+class CalledFunction(Struct):
+    name: str
+    arguments: str
+
+
+class ChatToolCall(Struct, tag="function", tag_field="type"):
+    id: str
+    function: CalledFunction
+
+
+class ChatAnswer(Struct):
+    role: Literal["assistant"]
+    content: str | None
+    refusal: str | None
+    annotations: list[Any]
+    tool_calls: list[ChatToolCall] | UnsetType = UNSET
+    reasoning_content: str | UnsetType = UNSET
+
+
+class ChatChoice(Struct):
+    index: int
+    message: ChatAnswer
+    finish_reason: Literal["stop", "length", "tool_calls"]
+    logprobs: None
+
+
+class ChatUsage(Struct):
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    prompt_tokens_details: dict[str, int]
+    completion_tokens_details: dict[str, int]
+
+
+class ChatPlace(Struct):
+    """Where the answer is kept."""
+
+    conversation: str
+    turn: str
+
+
+class ChatCompletion(Struct):
+    id: str
+    object: Literal["chat.completion"]
+    created: int
+    model: str
+    service_tier: str
+    system_fingerprint: str | None
+    choices: list[ChatChoice]
+    usage: ChatUsage
+    legato: ChatPlace
+
+
+class Model(Struct):
+    id: str
+    object: Literal["model"]
+    created: int
+    owned_by: str
+
+
+class ModelList(Struct):
+    object: Literal["list"]
+    data: list[Model]
+
+
+# -- the older world
+
+
+class RunStarted(Struct):
+    run_id: str
+    status: Literal["started"]
+    session_id: str
+
+
+class Run(Struct):
+    object: Literal["hermes.run"]
+    run_id: str
+    status: Literal["queued", "running", "completed", "failed", "cancelled"]
+    session_id: str
+    model: str
+    created_at: float
+    output: str | None
+    error: str | None
+    usage: Tokens
+
+
+class RunStopped(Struct):
+    run_id: str
+    status: Literal["stopping", "completed", "failed", "cancelled"]
+
+
+class ListedSession(Struct):
+    id: str
+    session_id: str
+    title: str | None
+    source: str
+    model: str
+    started_at: float
+    last_active: float
+    ended_at: None
+    end_reason: None
+    parent_session_id: str | None
+
+
+class Session(ListedSession):
+    object: Literal["hermes.session"]
+    session: ListedSession
+
+
+class SessionPage(Struct):
+    object: Literal["list"]
+    data: list[ListedSession]
+    limit: int
+    offset: int
+    has_more: bool
+
+
+class SessionDeleted(Struct):
+    id: str
+    object: Literal["hermes.session.deleted"]
+    deleted: bool
+
+
+class SessionMessage(Struct):
+    id: str
+    timestamp: float
+    turn: str
+    role: Literal["user", "assistant", "system", "developer", "tool"]
+    content: str | None
+    tool_calls: list[ChatToolCall] | UnsetType = UNSET
+    tool_call_id: str | UnsetType = UNSET
+
+
+class SessionMessages(Struct):
+    object: Literal["list"]
+    session_id: str
+    data: list[SessionMessage]
+
+
+class SessionAnswer(Struct):
+    role: Literal["assistant"]
+    content: str
+
+
+class SessionCompletion(Struct):
+    object: Literal["hermes.session.chat.completion"]
+    session_id: str
+    run_id: str
+    message: SessionAnswer
+    usage: Tokens
