@@ -232,6 +232,7 @@ CHATS = [
     message({"role": "user", "content": 7}, ".content"),
     message({"role": "user", "content": [{"type": "telepathy"}]}, ".content[0].type"),
     message({"role": "user", "content": [{"type": "text"}]}, ".content[0]"),
+    message({"role": "user", "content": [{"type": "file", "file": {}}]}, ".content[0].file.file_data"),
     message({"role": "user", "content": [{"type": "image_url", "image_url": "x"}]}, ".content[0].image_url"),
     message({"role": "tool", "content": "x"}, ".tool_call_id"),
     message({"role": "tool", "content": "x", "tool_call_id": ""}, ".tool_call_id"),

@@ -73,7 +73,7 @@ class ChatImage(Struct):
 
 
 class FileBody(Struct):
-    file_data: str | None = None
+    file_data: str
     filename: str | None = None
 
 

@@ -28,7 +28,7 @@ Name = Annotated[str, Meta(min_length=1, max_length=255)]
 
 class Paging(Struct):
     limit: Annotated[int, Meta(ge=1, le=100)] = 20
-    after: str | UnsetType = UNSET
+    after: Name | UnsetType = UNSET
 
 
 class ItemPaging(Paging):
