@@ -34,6 +34,10 @@ def _turn(answer: Any, body: type | None, headers: type, **more: Any) -> Shape:
     return Shape(answer, body, headers=headers, of_turn=True, **more)
 
 
+def _once(answer: Any, body: type, **more: Any) -> Shape:
+    return Shape(answer, body, headers=schemas.OnceHeader, **more)
+
+
 SHAPES: dict[Route, Shape] = {
     responses.create: _turn(schemas.Response, responses.CreateResponse, schemas.SessionHeaders, told=SSE),
     responses.retrieve: Shape(
@@ -42,19 +46,20 @@ SHAPES: dict[Route, Shape] = {
     responses.delete: Shape(schemas.ResponseDeleted),
     responses.cancel: Shape(schemas.Response, of_turn=True),
     responses.input_items: Shape(schemas.ItemPage, query=schemas.ItemPaging),
-    conversations.create: Shape(schemas.Conversation, conversations.CreateConversation, body_optional=True),
-    conversations.list_conversations: Shape(schemas.ConversationPage, query=schemas.Paging),
+    conversations.create: _once(schemas.Conversation, conversations.CreateConversation, body_optional=True),
+    conversations.list_conversations: Shape(schemas.ConversationPage, query=schemas.ConversationPaging),
     conversations.retrieve: Shape(schemas.Conversation),
-    conversations.update: Shape(schemas.Conversation, conversations.UpdateConversation),
+    conversations.update: _once(schemas.Conversation, conversations.UpdateConversation),
     conversations.delete: Shape(schemas.ConversationDeleted),
-    conversations.create_items: Shape(schemas.ItemPage, conversations.CreateItems, headers=schemas.OnceHeader),
+    conversations.create_items: _once(schemas.ItemPage, conversations.CreateItems),
     conversations.list_items: Shape(schemas.ItemPage, query=schemas.ItemPaging),
     conversations.retrieve_item: Shape(schemas.Item),
+    conversations.delete_item: Shape(schemas.Conversation),
     conversations.events: Shape(headers=schemas.LastSeen, told=SSE, of_turn=True),
-    conversations.fork: Shape(schemas.Conversation, conversations.ForkConversation, body_optional=True),
-    conversations.rewind: Shape(schemas.Conversation, conversations.RewindConversation),
-    conversations.compact: Shape(schemas.Conversation, conversations.CompactConversation),
-    conversations.expand: Shape(schemas.Conversation, conversations.ExpandCompaction),
+    conversations.fork: _once(schemas.Conversation, conversations.ForkConversation, body_optional=True),
+    conversations.rewind: _once(schemas.Conversation, conversations.RewindConversation),
+    conversations.compact: _once(schemas.Conversation, conversations.CompactConversation),
+    conversations.expand: _once(schemas.Conversation, conversations.ExpandCompaction),
     conversations.put_alias: Shape(schemas.AliasedConversation),
     conversations.delete_alias: Shape(schemas.Conversation),
     conversations.export: Shape(told=JSONL),
@@ -65,12 +70,12 @@ SHAPES: dict[Route, Shape] = {
     runs.stop: Shape(schemas.RunStopped),
     runs.approval: Shape(),
     sessions.list_sessions: Shape(schemas.SessionPage, query=schemas.SessionPaging),
-    sessions.create: Shape(schemas.Session, sessions.CreateSession, status=201, body_optional=True),
+    sessions.create: _once(schemas.Session, sessions.CreateSession, status=201, body_optional=True),
     sessions.retrieve: Shape(schemas.Session),
     sessions.patch: Shape(schemas.Session, sessions.PatchSession),
     sessions.delete: Shape(schemas.SessionDeleted),
     sessions.messages: Shape(schemas.SessionMessages),
-    sessions.fork: Shape(schemas.Session, sessions.ForkSession, status=201, body_optional=True),
+    sessions.fork: _once(schemas.Session, sessions.ForkSession, status=201, body_optional=True),
     sessions.chat: _turn(schemas.SessionCompletion, sessions.SessionChat, schemas.TurnHeaders),
     sessions.chat_stream: _turn(None, sessions.SessionChat, schemas.TurnHeaders, told=SSE),
     models.list_models: Shape(schemas.ModelList),
@@ -98,7 +103,7 @@ def document(routes: list[tuple[str, str, Route]]) -> dict[str, Any]:
         plain = _PARAMETER.sub(r"{\1}", path)
         paths.setdefault(plain, {})[method.lower()] = _operation(path, route, described)
     return {
-        "openapi": "3.2.0",  # the first that can describe a stream
+        "openapi": "3.1.0",
         "info": {"title": "Legato", "version": __version__, "description": "A conversation never loses its thread."},
         "security": [{"key": []}],
         "paths": paths,
@@ -144,7 +149,7 @@ def _responses(shape: Shape, described: dict[Any, Any]) -> dict[str, Any]:
     if shape.answer is not None:
         content["application/json"] = {"schema": described[shape.answer]}
     if shape.told is not None:
-        content[shape.told] = {"itemSchema": described[LINES[shape.told]]}
+        content[shape.told] = {"x-line-schema": described[LINES[shape.told]]}  # 3.1 has no word for a stream
     refused = {"application/json": {"schema": described[schemas.Error]}}
     told = {code: {"description": why, "headers": headers, "content": refused} for code, why in REFUSED.items()}
     if not content:

@@ -17,6 +17,7 @@ from legato.api.responses import (
     ReasoningConfig,
     ToolChoice,
 )
+from legato.domain.grams import MAX_QUERY
 from legato.domain.turns import Busy
 
 ItemStatus = Literal["in_progress", "completed", "incomplete"]
@@ -29,6 +30,11 @@ Name = Annotated[str, Meta(min_length=1, max_length=255)]
 class Paging(Struct):
     limit: Annotated[int, Meta(ge=1, le=100)] = 20
     after: Name | UnsetType = UNSET
+
+
+class ConversationPaging(Paging):
+    q: Annotated[str, Meta(min_length=1, max_length=MAX_QUERY)] | UnsetType = UNSET
+    kind: str | UnsetType = UNSET
 
 
 class ItemPaging(Paging):
@@ -271,6 +277,7 @@ class AliasedConversation(Conversation):
 class ListedConversation(Conversation):
     name: str | None
     title: str
+    kind: str
 
 
 class ConversationPage(Page):
