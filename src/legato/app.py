@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from legato.config import Config, ModelConfig
 from legato.domain.ids import PrincipalId
+from legato.engine.compaction import CompactionSettings
 from legato.engine.gateway import Gateway
 from legato.engine.live import KEEP, Live
 from legato.engine.protocols import Model, Toolset
@@ -60,6 +61,7 @@ async def open_app(
             concurrency=config.worker.concurrency,
             lease=config.worker.lease,
             max_attempts=config.worker.max_attempts,
+            compaction=CompactionSettings(config.compaction.share, config.compaction.model, config.compaction.timeout),
         )
         worker = await stack.enter_async_context(Worker(db, live, roster, settings))
         yield App(config, db, roster, worker, Gateway(db, live, worker))
@@ -97,6 +99,7 @@ def build_roster(config: Config, models: dict[str, Model], toolsets: dict[str, T
         agents=agents,
         default=config.default_agent,
         unknown=config.server.unknown_model,
+        windows={name: model.context_window for name, model in config.models.items()},
     )
 
 

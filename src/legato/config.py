@@ -10,10 +10,10 @@ import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from legato.errors import BadConfig
 
@@ -35,6 +35,12 @@ class WorkerConfig(Struct, frozen=True, forbid_unknown_fields=True):
     concurrency: int = 256
     lease: float = 15.0
     max_attempts: int = 3
+
+
+class CompactionConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    share: Annotated[float, Meta(gt=0, le=0.95)] = 0.75
+    model: str = ""
+    timeout: float = 120.0
 
 
 class LogConfig(Struct, frozen=True, forbid_unknown_fields=True):
@@ -71,6 +77,7 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     database: DatabaseConfig = DatabaseConfig()
     worker: WorkerConfig = WorkerConfig()
     log: LogConfig = LogConfig()
+    compaction: CompactionConfig = CompactionConfig()
     providers: ProvidersConfig = ProvidersConfig()
     models: dict[str, ModelConfig] = {}
     agents: dict[str, AgentConfig] = {}

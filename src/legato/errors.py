@@ -66,6 +66,12 @@ class BadInput(Invalid):
     code = "invalid_value"
 
 
+class ContextTooLarge(Invalid):
+    """The request has more tokens than the model takes."""
+
+    code = "context_length_exceeded"
+
+
 class BadConfig(Invalid):
     """The configuration cannot be used."""
 

@@ -83,6 +83,16 @@ def rows(things: Things) -> dict[tuple[str, str], list[Row]]:
         ("DELETE", "/v1/responses/{id}"): [Row(response)],
         ("POST", "/v1/responses/{id}/cancel"): [Row(response + "/cancel")],
         ("GET", "/v1/responses/{id}/input_items"): [Row(response + "/input_items")],
+        ("GET", "/v1/responses/{id}/context"): [Row(response + "/context")],
+        ("POST", "/v1/responses/compact"): [
+            Row("/v1/responses/compact", {"previous_response_id": things.response}),
+            Row("/v1/responses/compact", {"input": [said, said]}, stranger=200),
+        ],
+        ("POST", "/v1/responses/input_tokens"): [
+            Row("/v1/responses/input_tokens", {"previous_response_id": things.response}),
+            Row("/v1/responses/input_tokens", {"conversation": things.conversation}),
+            Row("/v1/responses/input_tokens", {"input": "hello"}, stranger=200),
+        ],
         ("POST", "/v1/conversations"): [Row("/v1/conversations", {"items": [said]}, stranger=200)],
         ("GET", "/v1/conversations"): [
             Row("/v1/conversations", stranger=200),

@@ -33,7 +33,7 @@ from legato.domain.entries import Message, Text, ToolResult
 from legato.domain.events import Closed, Delta, Opened
 from legato.domain.handles import ById, Handle, Slug
 from legato.domain.ids import ConversationId, NodeId, TurnId, new_conversation_id, new_turn_id
-from legato.domain.turns import After, Turn, Usage
+from legato.domain.turns import After, Dedup, Turn, Usage
 from legato.engine.gateway import Gateway
 from legato.engine.protocols import Invocation
 from legato.errors import Draining, Unavailable, UnknownHandle, UnknownTurn
@@ -605,6 +605,12 @@ VERBS: dict[str, tuple[Any, list[Verb]]] = {
     "expand": (UnknownHandle, [lambda g, t, c: g.expand(BOB, c, 1)]),
     "pin": (UnknownHandle, [lambda g, t, c: g.pin(BOB, c, 1)]),
     "hide": (UnknownHandle, [lambda g, t, c: g.hide(BOB, c, 1, 1)]),
+    "remove": (UnknownHandle, [lambda g, t, c: g.remove(BOB, c, 1)]),
+    "summarise": (UnknownHandle, [lambda g, t, c: g.summarise(BOB, c)]),
+    "condensed": (UnknownHandle, [lambda g, t, c: g.condensed(submission("hi", c, who=BOB), NOBODY)]),
+    "condensed after": (UnknownTurn, [lambda g, t, c: g.condensed(submission("hi", After(t), who=BOB), NOBODY)]),
+    "measure": (UnknownHandle, [lambda g, t, c: g.measure(submission("hi", c, who=BOB), NOBODY)]),
+    "repeated": (False, [lambda g, t, c: g.repeated(BOB, Dedup("key", "hash"))]),
     "change_settings": (UnknownHandle, [lambda g, t, c: g.change_settings(BOB, c, {"mine": "now"})]),
     "delete": (UnknownHandle, [lambda g, t, c: g.delete(BOB, c)]),
     "conversations": ([], [lambda g, t, c: g.conversations(BOB)]),
@@ -620,6 +626,8 @@ WITHOUT_OWNER = {
     "check": "speaks of the process",
     "ended": "takes a turn that was read in its owner's name",
     "told": "takes a turn that was read in its owner's name",
+    "brought": "takes a turn that was read in its owner's name",
+    "receipt": "takes a turn that was read in its owner's name",
     "last_turn": "takes a conversation that was read in its owner's name",
     "names": "takes a conversation that was read in its owner's name",
     "create": "makes something new",

@@ -53,8 +53,11 @@ class RewindConversation(Struct):
 
 
 class CompactConversation(Struct):
-    summary: Annotated[str, Meta(min_length=1)]
-    upto: Position
+    """A summary of everything up to a position; without one it is made here, with attention to the `focus`."""
+
+    summary: Annotated[str, Meta(min_length=1)] | None = None
+    upto: Position | None = None
+    focus: Annotated[str, Meta(max_length=2_000)] | None = None
 
 
 class ExpandCompaction(Struct):
@@ -237,10 +240,16 @@ async def rewind(call: Call) -> Response:
 
 
 async def compact(call: Call) -> Response:
-    """`POST /v1/conversations/{id}/compact`, with a summary that the client gives."""
-    body = await call.body(CompactConversation)
+    """`POST /v1/conversations/{id}/compact`: let a summary stand for the past."""
+    body = await call.body(CompactConversation) if await call.has_body() else CompactConversation()
 
     async def change(conversation: ById) -> None:
+        if body.summary is None:
+            focus = body.focus or ""
+            await call.gateway.summarise(call.caller.principal, conversation, focus=focus, dedup=call.dedup)
+            return
+        if body.upto is None:
+            raise BadInput("A summary needs 'upto': the last position that it stands for.", param="upto")
         upto = await _position(call, body.upto, "upto")
         await call.gateway.compact(call.caller.principal, conversation, upto, body.summary, dedup=call.dedup)
 

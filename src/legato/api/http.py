@@ -7,7 +7,7 @@ from starlette.responses import Response
 from starlette.routing import Match
 from starlette.routing import Route as StarletteRoute
 
-from legato.api import chat, conversations, models, openapi, responses, runs, sessions
+from legato.api import chat, context, conversations, models, openapi, responses, runs, sessions
 from legato.api.door import Api, Route, admit
 from legato.api.operations import operations
 from legato.api.wire import answer, envelope, guarded
@@ -15,10 +15,13 @@ from legato.domain.ids import new_id
 
 ROUTES: list[tuple[str, str, Route]] = [
     ("POST", "/v1/responses", responses.create),
+    ("POST", "/v1/responses/compact", context.compact),
+    ("POST", "/v1/responses/input_tokens", context.input_tokens),
     ("GET", "/v1/responses/{id}", responses.retrieve),
     ("DELETE", "/v1/responses/{id}", responses.delete),
     ("POST", "/v1/responses/{id}/cancel", responses.cancel),
     ("GET", "/v1/responses/{id}/input_items", responses.input_items),
+    ("GET", "/v1/responses/{id}/context", context.receipt),
     ("POST", "/v1/conversations", conversations.create),
     ("GET", "/v1/conversations", conversations.list_conversations),
     ("GET", "/v1/conversations/{id}", conversations.retrieve),

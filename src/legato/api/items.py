@@ -27,6 +27,7 @@ from legato.domain.entries import (
     ToolResult,
     draft,
 )
+from legato.engine.prompt import SUMMARY_HEAD
 from legato.errors import BadInput
 
 T = TypeVar("T")
@@ -101,7 +102,15 @@ class FilePart(Struct):
     filename: str | None = None
 
 
-ITEMS = (GivenMessage, GivenFunctionCall, GivenFunctionCallOutput, GivenReasoning)
+class GivenCompaction(Struct):
+    """A summary that `/v1/responses/compact` gave."""
+
+    type: Literal["compaction"]
+    encrypted_content: str
+    id: Id | None = None
+
+
+ITEMS = (GivenMessage, GivenFunctionCall, GivenFunctionCallOutput, GivenReasoning, GivenCompaction)
 PARTS = (TextPart, RefusalPart, ImagePart, FilePart)
 
 
@@ -135,6 +144,9 @@ def parse_item(item: dict[str, Any], param: str) -> Draft:
             thought = take(item, GivenReasoning, param)
             text = "".join(part.text for part in (thought.content or thought.summary))
             return draft(Reasoning(text, thought.encrypted_content))
+        case "compaction":
+            summary = take(item, GivenCompaction, param).encrypted_content
+            return draft(Message("system", (Text(SUMMARY_HEAD + summary),)))
         case None:
             raise BadInput(f"Missing required parameter: '{param}.type'.", param=f"{param}.type")
         case _:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from legato import __version__
-from legato.api import chat, conversations, items, models, responses, runs, schemas, sessions
+from legato.api import chat, context, conversations, items, models, responses, runs, schemas, sessions
 from legato.api.door import Route
 
 SSE, JSONL = "text/event-stream", "application/jsonl"
@@ -46,6 +46,9 @@ SHAPES: dict[Route, Shape] = {
     responses.delete: Shape(schemas.ResponseDeleted),
     responses.cancel: Shape(schemas.Response, of_turn=True),
     responses.input_items: Shape(schemas.ItemPage, query=schemas.ItemPaging),
+    context.input_tokens: Shape(schemas.InputTokens, context.MeasureResponse),
+    context.compact: Shape(schemas.CompactedResponse, context.CompactResponse),
+    context.receipt: Shape(schemas.Receipt, of_turn=True),
     conversations.create: _once(schemas.Conversation, conversations.CreateConversation, body_optional=True),
     conversations.list_conversations: Shape(schemas.ConversationPage, query=schemas.ConversationPaging),
     conversations.retrieve: Shape(schemas.Conversation),
@@ -58,7 +61,7 @@ SHAPES: dict[Route, Shape] = {
     conversations.events: Shape(headers=schemas.LastSeen, told=SSE, of_turn=True),
     conversations.fork: _once(schemas.Conversation, conversations.ForkConversation, body_optional=True),
     conversations.rewind: _once(schemas.Conversation, conversations.RewindConversation),
-    conversations.compact: _once(schemas.Conversation, conversations.CompactConversation),
+    conversations.compact: _once(schemas.Conversation, conversations.CompactConversation, body_optional=True),
     conversations.expand: _once(schemas.Conversation, conversations.ExpandCompaction),
     conversations.put_alias: Shape(schemas.AliasedConversation),
     conversations.delete_alias: Shape(schemas.Conversation),

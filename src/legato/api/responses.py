@@ -6,7 +6,7 @@ them can come back to it later and see the same.
 
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, contextmanager
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Protocol
 
 import msgspec
 from msgspec import Meta, Struct
@@ -106,6 +106,10 @@ class ReasoningConfig(Struct):
     generate_summary: Literal["auto", "concise", "detailed"] | None = None
 
 
+class ContextManagement(Struct, tag="compaction", tag_field="type"):
+    compact_threshold: Annotated[int, Meta(ge=1_000)] | None = None
+
+
 class CreateResponse(Struct):
     """The body of `POST /v1/responses`."""
 
@@ -133,6 +137,7 @@ class CreateResponse(Struct):
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
     user: str | None = None
+    context_management: list[ContextManagement] | None = None
 
 
 class PreviousResponseNotFound(UnknownTurn):
@@ -170,7 +175,7 @@ async def _unstored(call: Call, body: CreateResponse, submission: Submission) ->
     """`store: false`: the same answer, and nothing of it can be read later."""
     if body.background:
         raise BadInput("'background' needs 'store': what is not kept cannot be fetched later.", param="background")
-    with _previous(submission):
+    with previous(submission):
         run = await call.gateway.ephemeral(submission, call.api.roster.cast(body.model))
     headers: dict[str, str] = {"X-Legato-Conversation": run.turn.conversation_id, **call.session_echo}
 
@@ -249,11 +254,12 @@ def submission_of(call: Call, body: CreateResponse) -> Submission:
         instructions=body.instructions,
         tools=tuple(Tool(t.name, t.description or "", t.parameters or {}) for t in body.tools or ()),
         params=_params(body),
+        compact_threshold=next((c.compact_threshold for c in body.context_management or ()), None),
         echo=_echo(body) | {"model": cast.name},
     )
     return Submission(
         principal=call.caller.principal,
-        target=_target(call, body),
+        target=target_of(call, body),
         input=Input(items.parse_input(body.input), options),
         busy=call.busy,
         dedup_key=call.dedup_key,
@@ -264,12 +270,12 @@ def submission_of(call: Call, body: CreateResponse) -> Submission:
 
 async def submit(call: Call, submission: Submission) -> Turn:
     """Admit, and tell an unknown previous response in the wire's words."""
-    with _previous(submission):
+    with previous(submission):
         return await call.gateway.submit(submission)
 
 
 @contextmanager
-def _previous(submission: Submission) -> Iterator[None]:
+def previous(submission: Submission) -> Iterator[None]:
     try:
         yield
     except UnknownTurn as error:
@@ -364,7 +370,15 @@ def listing(data: list[dict[str, Any]], *, has_more: bool) -> dict[str, Any]:
     }
 
 
-def _target(call: Call, body: CreateResponse) -> Target:
+class Named(Protocol):
+    """A body that may name a conversation."""
+
+    conversation: str | ConversationRef | None
+    previous_response_id: str | None
+
+
+def target_of(call: Call, body: Named) -> Target:
+    """The place that a request names."""
     session = call.session
     if body.conversation is not None and body.previous_response_id is not None:
         raise MutuallyExclusive(

@@ -254,6 +254,52 @@ class Response(Struct):
     user: str | None
 
 
+class InputTokens(Struct):
+    object: Literal["response.input_tokens"]
+    input_tokens: int
+
+
+class CompactedResponse(Struct):
+    id: str
+    object: Literal["response.compaction"]
+    created_at: int
+    output: list[Item]
+    usage: ResponseUsage
+
+
+class ReceiptEntry(Struct):
+    position: int
+    id: str
+    item: Item | None
+
+
+class ReceiptSummary(Struct):
+    upto: int
+    text: str
+    actions: list[str]
+    by: str
+    why: str
+    tokens_before: int
+    tokens_after: int
+
+
+Span = tuple[int, int]
+
+
+class Receipt(Struct):
+    object: Literal["response.context"]
+    response: str
+    conversation: str
+    position: int
+    instructions: str
+    tools: list[str]
+    summary: ReceiptSummary | None
+    verbatim: list[ReceiptEntry]
+    folded: list[Span]
+    hidden: list[Span]
+    left_out: str | None
+
+
 class ResponseDeleted(Struct):
     id: str
     object: Literal["response"]

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from legato.api.items import output_text
-from legato.domain.events import Answered, AnyEvent, Closed, Delta, Opened
+from legato.domain.events import Answered, AnyEvent, Closed, Delta, Folded, Opened
 
 WireEvent = dict[str, Any]
 
@@ -57,6 +57,10 @@ class ResponseStream:
                 told["status"] = "completed"
                 yield self._event("response.output_item.added", output_index=index, item=told)
                 yield self._event("response.output_item.done", output_index=index, item=told)
+            case Folded(index=index, id=id, summary=summary):
+                folded = {"id": id, "type": "compaction", "encrypted_content": summary}
+                yield self._event("response.output_item.added", output_index=index, item=folded)
+                yield self._event("response.output_item.done", output_index=index, item=folded)
             case _:
                 pass  # an input that joined: the wire has no word for it
 

@@ -105,12 +105,16 @@ class Setup(Body, frozen=True, tag="setup"):
 
 
 class Compaction(Body, frozen=True, tag="compaction"):
-    """Stands, in the context, for every entry up to and including `upto`."""
+    """Stands, in the context, for every entry up to and including `upto`: a summary, and what was done. `before` and
+    `after` are the tokens of what it stands for, and its own."""
 
     upto: int
     summary: str
     by: str = ""
     why: str = ""
+    actions: tuple[str, ...] = ()
+    before: int = 0
+    after: int = 0
 
 
 class Expand(Body, frozen=True, tag="expand"):

@@ -1,8 +1,8 @@
 """Events: what the followers of a turn see while it runs.
 
-An output item is opened, grows by deltas, and is closed; a server tool's result is one event. Event *n* of a turn
-is the same for every follower, for ever; the edges translate them into their own protocols. The beginning and
-the end of a turn are not events: they are the turn's status.
+An output item is opened, grows by deltas, and is closed; a server tool's result is one event, and so is a summary.
+Event *n* of a turn is the same for every follower, for ever; the edges translate them into their own protocols. The
+beginning and the end of a turn are not events: they are the turn's status.
 """
 
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from legato.domain.entries import Entry, Item, Message, Reasoning, ToolCall, ToolResult
+from legato.domain.entries import Compaction, Entry, Item, Message, Reasoning, ToolCall, ToolResult
 from legato.domain.ids import EntryId, TurnId
 
 ItemKind = Literal["message", "reasoning", "tool_call"]
@@ -53,13 +53,21 @@ class Answered(Event, frozen=True, array_like=True, tag="a"):
     is_error: bool = False
 
 
+class Folded(Event, frozen=True, array_like=True, tag="f"):
+    """The past was folded into a summary while the turn ran."""
+
+    index: int
+    id: EntryId
+    summary: str
+
+
 class Joined(Event, frozen=True, array_like=True, tag="j"):
     """The input of another turn joined this one (`steer`)."""
 
     turn_id: TurnId
 
 
-AnyEvent = Opened | Delta | Closed | Answered | Joined
+AnyEvent = Opened | Delta | Closed | Answered | Folded | Joined
 
 
 def open_items(events: list[AnyEvent]) -> tuple[int, ...]:
@@ -71,14 +79,17 @@ def open_items(events: list[AnyEvent]) -> tuple[int, ...]:
 
 def next_index(events: list[AnyEvent]) -> int:
     """The first free place in the turn's output."""
-    return 1 + max((e.index for e in events if isinstance(e, Opened | Answered)), default=-1)
+    return 1 + max((e.index for e in events if isinstance(e, Opened | Answered | Folded)), default=-1)
 
 
 def retell(entries: Iterable[Entry]) -> list[AnyEvent]:
     """The events of a turn made again from what it wrote: every item, each text in one piece."""
     told: list[AnyEvent] = []
-    for index, (entry_id, body) in enumerate((e.id, e.body) for e in entries if isinstance(e.body, Item)):
+    shown = [(e.id, e.body) for e in entries if isinstance(e.body, Item | Compaction)]
+    for index, (entry_id, body) in enumerate(shown):
         match body:
+            case Compaction(summary=summary):
+                told.append(Folded(index, entry_id, summary))
             case ToolResult(call_id=call_id, output=output, is_error=is_error):
                 told.append(Answered(index, entry_id, call_id, output, is_error))
             case ToolCall(call_id=call_id, name=name, arguments=text, client=client):

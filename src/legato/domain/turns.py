@@ -64,16 +64,18 @@ class Options(Struct, frozen=True, omit_defaults=True):
     params: dict[str, Any] = {}
     echo: dict[str, Any] = {}
     history: str | None = None
+    compact_threshold: int | None = None
 
 
 class Input(Struct, frozen=True, omit_defaults=True):
     """What a turn brings: entries to append, and how to run. `expects` guards upkeep prepared earlier:
-    the newest control position it was made from."""
+    the newest control position it was made from; `usage` is what that cost."""
 
     drafts: tuple[Draft, ...] = ()
     options: Options = Options()
     expects: int | None = None
     hides: tuple[tuple[int, int], ...] = ()
+    usage: Usage | None = None
 
 
 class Turn(Struct, frozen=True, kw_only=True):

@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import Any, TypeVar, get_args
 
+import structlog
 from msgspec import structs
 
 from legato.domain.attachments import Blob, attach, detach, has_inline, references
@@ -22,6 +23,7 @@ from legato.domain.entries import (
     Hide,
     Item,
     Message,
+    Note,
     Pin,
     Remove,
     Rewind,
@@ -29,20 +31,25 @@ from legato.domain.entries import (
     kind_of,
 )
 from legato.domain.events import AnyEvent
+from legato.domain.folding import EXCHANGES, Fold
 from legato.domain.handles import ById, Handle, Name
 from legato.domain.ids import ConversationId, PrincipalId, TurnId, new_conversation_id
-from legato.domain.turns import Admission, Dedup, Input, Submission, Turn
-from legato.engine import metrics
+from legato.domain.turns import Admission, Dedup, Input, Submission, Turn, Usage
+from legato.engine import metrics, prompt
+from legato.engine.compaction import LEFT_OUT, SummaryFailed, failure_note
 from legato.engine.ephemeral import Ephemeral
 from legato.engine.live import Live
 from legato.engine.roster import Cast
 from legato.engine.worker import Worker
-from legato.errors import BadInput, Draining, Stale
+from legato.errors import BadInput, Draining, LegatoError, Stale
 from legato.store import blobs as store_blobs
 from legato.store import directory, log, requests, search, turns
 from legato.store.database import Database, Hint, Tx
+from legato.store.log import View
 from legato.store.requests import Made
 from legato.store.search import Hit
+
+logger = structlog.get_logger(__name__)
 
 Held = TypeVar("Held", Entry, Draft)
 
@@ -53,6 +60,8 @@ class Gateway:
     def __init__(self, db: Database, live: Live, worker: Worker) -> None:
         self._db, self._live, self._worker = db, live, worker
         self._draining = False
+        self._summarising: set[ConversationId] = set()
+        worker.on_long = self._summarise_soon
 
     def drain(self) -> None:
         """Admit nothing more."""
@@ -115,20 +124,7 @@ class Gateway:
         if not submission.input.drafts:
             raise BadInput("A turn needs an input.", param="input")
         found = await self._db.read(turns.context_for, submission.principal, submission.target)
-        turn = Turn(
-            id=submission.turn_id,
-            conversation_id=found[0] if found else new_conversation_id(),
-            n=0,
-            parent_turn=None,
-            principal=submission.principal,
-            dedup_key=None,
-            request_hash=None,
-            kind="talk",
-            status="running",
-            busy=submission.busy,
-            input=submission.input,
-            created_at=time.time(),
-        )
+        turn = _unsaved(submission, found[0] if found else new_conversation_id())
         view = found[1] if found else None
         if view is not None:
             view = structs.replace(view, entries=tuple(await self._with_bytes(submission.principal, view.entries)))
@@ -205,6 +201,13 @@ class Gateway:
         """What a turn that was submitted or read has written, and the slug of its conversation."""
         entries, name = await self._db.read(turns.with_output, turn)
         return await self._with_bytes(turn.principal, entries), name
+
+    async def receipt(self, turn: Turn) -> tuple[log.Receipt, str | None]:
+        """What the model saw when it wrote the last of a turn's output, and what was left out of that to fit."""
+        seen = await self._db.read(log.receipt, turn)
+        notes = [entry.body for entry in await self._db.read(log.entries_of_turn, turn) if isinstance(entry.body, Note)]
+        left_out = [note.text for note in notes if note.reason == LEFT_OUT]
+        return seen, left_out[-1] if left_out else None
 
     async def brought(self, turn: Turn) -> list[Draft]:
         """What a turn that was submitted or read came with."""
@@ -341,6 +344,85 @@ class Gateway:
         body = Compaction(upto, summary, by=principal, why="by hand")
         return await self._upkeep(principal, handle, [body], positions={"upto": upto}, expects=expects, dedup=dedup)
 
+    async def summarise(
+        self,
+        principal: PrincipalId,
+        handle: Handle,
+        *,
+        why: str = "by hand",
+        focus: str = "",
+        exchanges: int = 1,
+        dedup: Dedup | None = None,
+    ) -> Turn | None:
+        """Let a summary that is made now stand for the past, all but the last exchanges; None when there is nothing
+        to fold. No lease is held while it is made; a control that comes meanwhile makes it void."""
+        conversation = await self.find(principal, handle)
+        view = await self._db.read(log.read_context, conversation.id)
+        cast = self._worker.roster.cast(view.setup.agent if view.setup is not None else None)
+        compactor = self._worker.compactor
+        plan = compactor.plan(view, (await compactor.budget(cast))[0] // 2, exchanges=exchanges)
+        if plan is None:
+            return None
+        try:
+            made = await compactor.compact(cast, view, plan, why=why, focus=focus)
+        except SummaryFailed as error:
+            await self._upkeep(principal, handle, [failure_note(error).body])
+            raise
+        bodies = [d.body for d in made.drafts]
+        return await self._upkeep(principal, handle, bodies, expects=view.control, usage=made.usage, dedup=dedup)
+
+    def _summarise_soon(self, turn: Turn) -> None:
+        if turn.conversation_id not in self._summarising:
+            self._summarising.add(turn.conversation_id)
+            self._worker.background(self._summarise_long(turn))
+
+    async def _summarise_long(self, turn: Turn) -> None:
+        """In the background, at most once while the context grows by a step."""
+        handle = ById(turn.conversation_id)
+        try:
+            view = await self._db.read(log.read_context, turn.conversation_id)
+            cast = self._worker.roster.cast(turn.input.options.agent)
+            if await self._worker.compactor.worth_trying(view, cast):
+                why = "the context has grown long"
+                await self.summarise(turn.principal, handle, why=why, exchanges=EXCHANGES)
+        except LegatoError as error:  # the next turns are answered without it
+            logger.info("no summary", conversation=turn.conversation_id, code=error.code, error=error.message)
+        finally:
+            self._summarising.discard(turn.conversation_id)
+
+    async def condensed(
+        self, submission: Submission, cast: Cast, focus: str = ""
+    ) -> tuple[list[Draft], Compaction, Usage]:
+        """What a client may send instead of a whole history: what was said by people, and a summary of everything.
+        Nothing is written."""
+        view = await self._context_with(submission)
+        entries = view.entries
+        plan = Fold(entries[-1].seq, entries, ()) if entries else None
+        if plan is None:
+            raise BadInput("There is nothing to compact.", param="input")
+        made = await self._worker.compactor.compact(cast, view, plan, why="by request", focus=focus)
+        body = made.drafts[0].body
+        assert isinstance(body, Compaction)
+        said = [Draft(e.id, e.body) for e in entries if isinstance(e.body, Message) and e.body.role == "user"]
+        return said, body, made.usage
+
+    async def measure(self, submission: Submission, cast: Cast) -> int:
+        """How many tokens a request would have."""
+        view = await self._context_with(submission)
+        turn = _unsaved(submission, new_conversation_id())
+        request = prompt.build(turn, cast, view.summary, [entry.body for entry in view.entries])
+        return self._worker.compactor.size(request, cast)
+
+    async def _context_with(self, submission: Submission) -> View:
+        """What a model would see if this were submitted."""
+        found = await self._db.read(turns.context_for, submission.principal, submission.target)
+        view = found[1] if found else View(None, None, (), 0, 0)
+        brought = [
+            Entry(view.head + place, d.id, submission.turn_id, d.body, 0.0)
+            for place, d in enumerate(submission.input.drafts, 1)
+        ]
+        return structs.replace(view, entries=(*view.entries, *brought))
+
     async def expand(self, principal: PrincipalId, handle: Handle, of: int, *, dedup: Dedup | None = None) -> Turn:
         """Void the compaction, pin, hide or removal at a position."""
         await self._check_kind(principal, handle, of, (Compaction, Pin, Hide, Remove), "of")
@@ -380,6 +462,7 @@ class Gateway:
         positions: dict[str, int] | None = None,
         least: int = 1,
         expects: int | None = None,
+        usage: Usage | None = None,
         dedup: Dedup | None = None,
     ) -> Turn:
         conversation = await self.find(principal, handle)
@@ -391,7 +474,7 @@ class Gateway:
             Submission(
                 principal=principal,
                 target=ById(conversation.id),
-                input=Input(tuple(draft(body) for body in bodies), expects=expects),
+                input=Input(tuple(draft(body) for body in bodies), expects=expects, usage=usage),
                 kind="upkeep",
                 dedup_key=dedup.key if dedup else None,
                 request_hash=dedup.request_hash if dedup else None,
@@ -403,6 +486,24 @@ class Gateway:
         if turn.status != "done":
             raise Stale("It was cancelled before its turn came; nothing was written.")
         return turn
+
+
+def _unsaved(submission: Submission, conversation_id: ConversationId) -> Turn:
+    """A turn that no store knows."""
+    return Turn(
+        id=submission.turn_id,
+        conversation_id=conversation_id,
+        n=0,
+        parent_turn=None,
+        principal=submission.principal,
+        dedup_key=None,
+        request_hash=None,
+        kind="talk",
+        status="running",
+        busy=submission.busy,
+        input=submission.input,
+        created_at=time.time(),
+    )
 
 
 async def _create(tx: Tx, principal: PrincipalId, settings: dict[str, Any], name: Name | None) -> Conversation:

@@ -21,7 +21,7 @@ SUMMARY_HEAD = "Summary of the earlier part of this conversation:\n"
 def build(turn: Turn, cast: Cast, summary: Compaction | None, bodies: Iterable[AnyBody]) -> ModelRequest:
     """What the model is asked at this step."""
     options, setup = turn.input.options, cast.setup
-    past = [Message("system", (Text(SUMMARY_HEAD + summary.summary),))] if summary is not None else []
+    past = [Message("system", (Text(SUMMARY_HEAD + told(summary)),))] if summary is not None else []
     return ModelRequest(
         conversation_id=turn.conversation_id,
         instructions=options.instructions if options.instructions is not None else setup.instructions,
@@ -37,3 +37,11 @@ def attached(request: ModelRequest, blobs: Mapping[str, Blob]) -> ModelRequest:
     if not blobs:
         return request
     return structs.replace(request, items=tuple(attach(item, blobs) for item in request.items))
+
+
+def told(compaction: Compaction) -> str:
+    """A compaction as the model reads it."""
+    if not compaction.actions:
+        return compaction.summary
+    done = "\n".join(f"- {line}" for line in compaction.actions)
+    return f"{compaction.summary}\n\nAlready carried out, not to be done again:\n{done}"

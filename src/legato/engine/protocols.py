@@ -1,7 +1,7 @@
 """The two waists to the world: a model that streams, a toolset that acts."""
 
 from collections.abc import AsyncGenerator
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from msgspec import Struct
 
@@ -55,6 +55,13 @@ class Model(Protocol):
     """An LLM behind a provider. Fails with `ModelUnavailable` or `BadInput`, nothing else."""
 
     def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]: ...
+
+
+@runtime_checkable
+class Sized(Protocol):
+    """A model that can tell how many tokens it takes; `name` is one that the provider is asked for instead."""
+
+    async def window(self, name: str | None) -> int | None: ...
 
 
 class Invocation(Struct, frozen=True):

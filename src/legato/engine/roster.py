@@ -34,6 +34,11 @@ class Cast(Struct, frozen=True):
     upstream: str | None = None  # the model that the provider is asked for, where it is not its own default
 
     @property
+    def model_name(self) -> str:
+        """The model that is asked, by the name it has here or at its provider."""
+        return self.upstream or self.agent.model
+
+    @property
     def name(self) -> str:
         """Who a client is told has answered."""
         return self.upstream or self.agent.name
@@ -60,7 +65,9 @@ class Roster:
         agents: dict[str, Agent],
         default: str,
         unknown: UnknownModelPolicy = "default",
+        windows: dict[str, int] | None = None,
     ) -> None:
+        self._windows = windows or {}
         self._models, self._toolsets, self._agents = models, toolsets, agents
         self._default, self._unknown = default, unknown
         for agent in agents.values():
@@ -98,3 +105,7 @@ class Roster:
             for tool in self._toolsets[set_name].tools
         }
         return Cast(agent, self._models[agent.model], tools, upstream)
+
+    def window(self, cast: Cast) -> int | None:
+        """How many tokens the model takes, where that is configured."""
+        return self._windows.get(cast.agent.model) or None

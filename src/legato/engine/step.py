@@ -43,6 +43,11 @@ class Step:
         self._prose: _Open | None = None  # the message or reasoning that is growing
         self._calls: dict[str, _Open] = {}  # the calls that are growing
 
+    @property
+    def begun(self) -> bool:
+        """Whether the model has said anything."""
+        return bool(self._items)
+
     def take(self, event: ModelEvent) -> Iterator[AnyEvent]:
         """One thing the model said."""
         match event:

@@ -15,18 +15,31 @@ import structlog
 
 from legato.domain import fingerprint
 from legato.domain.attachments import Blob, references
-from legato.domain.entries import AnyBody, Draft, Entry, Hide, Message, Reasoning, ToolCall, ToolResult, draft
-from legato.domain.events import Answered, AnyEvent
+from legato.domain.entries import (
+    AnyBody,
+    Compaction,
+    Draft,
+    Entry,
+    Hide,
+    Message,
+    Note,
+    Reasoning,
+    ToolCall,
+    ToolResult,
+    draft,
+)
+from legato.domain.events import Answered, AnyEvent, Folded
 from legato.domain.turns import Failure, Lease, Outcome, Turn, Usage
 from legato.engine import prompt, recovery
 from legato.engine.calls import carry_out
+from legato.engine.compaction import LEFT_OUT, Compactor, SummaryFailed, failure_note
 from legato.engine.interrupts import Interrupted, Interrupts
 from legato.engine.journal import Journal
 from legato.engine.live import Live
 from legato.engine.protocols import ModelRequest
 from legato.engine.roster import Cast, Roster
 from legato.engine.step import Step
-from legato.errors import Defect, LeaseLost, LegatoError, StoreUnavailable
+from legato.errors import ContextTooLarge, Defect, LeaseLost, LegatoError, StoreUnavailable
 from legato.store import blobs, log, turns
 from legato.store.database import Database, Hint, Tx
 from legato.store.log import View
@@ -34,17 +47,22 @@ from legato.store.turns import Ending
 
 logger = structlog.get_logger(__name__)
 
+REFUSALS = 4  # times that a provider may say that a request is too long
+
 
 class TurnRun:
     """One turn under one lease. `interrupts` may be used while `run` is under way."""
 
-    def __init__(self, db: Database, live: Live, roster: Roster, lease: Lease, *, max_attempts: int) -> None:
-        self._db, self._live, self._roster = db, live, roster
+    def __init__(
+        self, db: Database, live: Live, roster: Roster, compactor: Compactor, lease: Lease, *, max_attempts: int
+    ) -> None:
+        self._db, self._live, self._roster, self._compactor = db, live, roster, compactor
         self._max_attempts = max_attempts
         self.lease = lease
         self.interrupts = Interrupts()
         self._usage = lease.turn.usage or Usage()  # what earlier attempts have cost is on the bill
         self._blobs: dict[str, Blob] = {}
+        self.long = False  # the context has grown past what it should be
         self._unwritten: list[Draft] = []  # a setup that goes along with the next entries
         live.open(self.turn.id)
 
@@ -117,8 +135,7 @@ class TurnRun:
         if view.setup != cast.setup:  # a changed agent is written with the next entries
             self._unwritten = [draft(cast.setup)]
         for _ in range(cast.agent.max_steps - remains.steps):
-            request = prompt.build(self.turn, cast, view.summary, bodies)
-            await self._listen(cast, await self._with_bytes(request))
+            view, bodies = await self._ask(cast, view, bodies)
             closing = list(self._step.close(incomplete=self._step.truncated))
             drafts = self._step.drafts()
             calls = [d.body for d in drafts if isinstance(d.body, ToolCall)]
@@ -133,6 +150,63 @@ class TurnRun:
                 return await self._end(self._done([d.body for d in drafts]))
             bodies += await self._steered()
         return await self._fail("max_steps", f"The agent took {cast.agent.max_steps} steps without an answer.")
+
+    async def _ask(self, cast: Cast, view: View, bodies: list[AnyBody]) -> tuple[View, list[AnyBody]]:
+        """One model call with a request that fits. Where the past was folded for it, the view is a new one."""
+        for _ in range(REFUSALS):
+            view, bodies, request, measured = await self._fitting(cast, view, bodies)
+            try:
+                await self._listen(cast, await self._with_bytes(request))
+            except ContextTooLarge:
+                if self._step.begun:
+                    raise
+                await self._compactor.refused(cast, request)
+            else:
+                if measured:
+                    self._compactor.learn(cast, request, self._step.usage.input_tokens)
+                return view, bodies
+        raise ContextTooLarge()
+
+    async def _fitting(
+        self, cast: Cast, view: View, bodies: list[AnyBody]
+    ) -> tuple[View, list[AnyBody], ModelRequest, bool]:
+        """A request within the model's window, and whether it had to be measured for that."""
+        threshold = self.turn.input.options.compact_threshold
+        request = prompt.build(self.turn, cast, view.summary, bodies)
+        if self._compactor.is_small(cast, request, threshold):
+            return view, bodies, request, False
+        due, most = await self._compactor.budget(cast, threshold)
+        size = self._compactor.size(request, cast)
+        self.long = size > due
+        if size > (most if threshold is None else due):
+            view, bodies = await self._fold(cast, due)
+            request = prompt.build(self.turn, cast, view.summary, bodies)
+        request, left_out = await self._compactor.trimmed(cast, request, most)
+        if left_out:
+            await self._append([draft(Note(left_out, reason=LEFT_OUT))], [])
+        return view, bodies, request, True
+
+    async def _fold(self, cast: Cast, due: int) -> tuple[View, list[AnyBody]]:
+        """Let a summary stand for the past, here and now, if one can be made."""
+        view = await self._db.read(log.read_context, self.turn.conversation_id)
+        plan = self._compactor.plan(view, due // 2)
+        if plan is not None and await self._compactor.worth_trying(view, cast):
+            try:
+                async with self.interrupts.point():
+                    made = await self._compactor.compact(cast, view, plan, why="the request would not fit")
+            except SummaryFailed as error:
+                await self._append([failure_note(error)], [])
+            else:
+                self._usage += made.usage
+                self.long = False
+                await self._append(made.drafts, [self._folded(made.drafts[0])])
+                view = await self._db.read(log.read_context, self.turn.conversation_id)
+        return view, [entry.body for entry in view.entries]
+
+    def _folded(self, summary: Draft) -> Folded:
+        assert isinstance(summary.body, Compaction)
+        index, self._step.next_index = self._step.next_index, self._step.next_index + 1
+        return Folded(index, summary.id, summary.body.summary)
 
     async def _with_bytes(self, request: ModelRequest) -> ModelRequest:
         """The same with the images and files that it refers to."""

@@ -5,7 +5,7 @@ quicker. Whatever happens to a turn here, its row says so, and another process (
 """
 
 import asyncio
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
@@ -13,8 +13,9 @@ import structlog
 from msgspec import Struct
 
 from legato.domain.ids import ConversationId, NodeId, TurnId, new_node_id
-from legato.domain.turns import Lease
+from legato.domain.turns import Lease, Turn
 from legato.engine import metrics
+from legato.engine.compaction import CompactionSettings, Compactor
 from legato.engine.live import Live
 from legato.engine.roster import Roster
 from legato.engine.turn import TurnRun
@@ -37,13 +38,16 @@ class WorkerSettings(Struct, frozen=True):
     scan_every: float = 1.0
     max_attempts: int = 3
     keep_events: float = 48 * 3600.0
+    compaction: CompactionSettings = CompactionSettings()
 
 
 class Worker:
     """Runs turns in this process. Use as an async context manager."""
 
     def __init__(self, db: Database, live: Live, roster: Roster, settings: WorkerSettings) -> None:
-        self._db, self._live, self._roster, self._settings = db, live, roster, settings
+        self._db, self._live, self.roster, self._settings = db, live, roster, settings
+        self.compactor = Compactor(roster, settings.compaction)
+        self.on_long: Callable[[Turn], None] = lambda turn: None  # told of a turn whose context has grown long
         self.node: NodeId = new_node_id()
         self._running: dict[TurnId, TurnRun] = {}
         self._claiming: set[ConversationId] = set()  # conversations that a task here is seeing to
@@ -54,7 +58,7 @@ class Worker:
         self._index_now = asyncio.Event()
         self._idle = asyncio.Event()
         self._group = asyncio.TaskGroup()
-        self._chores: list[asyncio.Task[None]] = []
+        self._chores: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> "Worker":
         await self._db.write(nodes.start, self.node, self._settings.lease, alone=self._db.dialect == "sqlite")
@@ -62,13 +66,13 @@ class Worker:
         await self._group.__aenter__()
         self._db.on_hint(self._heard)
         for chore in (self._renew(), self._scan(), self._index(), self._prune()):
-            self._chores.append(self._group.create_task(chore))
+            self._chores.add(self._group.create_task(chore))
         self._scan_now.set()
         return self
 
     async def __aexit__(self, *error: object) -> None:
         self._leaving = True
-        for chore in self._chores:
+        for chore in tuple(self._chores):
             chore.cancel()
         for run in self._running.values():
             run.interrupts.leave()
@@ -92,6 +96,12 @@ class Worker:
 
         self._group.create_task(run())
         return done
+
+    def background(self, job: Coroutine[Any, Any, None]) -> None:
+        """Run something that may be given up when this process ends."""
+        task = self._group.create_task(job)
+        self._chores.add(task)
+        task.add_done_callback(self._chores.discard)
 
     @property
     def has_room(self) -> bool:
@@ -184,7 +194,9 @@ class Worker:
         return run
 
     def _begin(self, lease: Lease) -> TurnRun:
-        run = TurnRun(self._db, self._live, self._roster, lease, max_attempts=self._settings.max_attempts)
+        run = TurnRun(
+            self._db, self._live, self.roster, self.compactor, lease, max_attempts=self._settings.max_attempts
+        )
         self._running[lease.turn.id] = run
         if self._leaving:
             run.interrupts.leave()
@@ -210,6 +222,8 @@ class Worker:
             return False
         metrics.ENDED.labels(ending.turn.status).inc()
         self._index_now.set()
+        if run.long and not self._leaving:
+            self.on_long(ending.turn)
         return ending.more
 
     async def renew(self) -> None:

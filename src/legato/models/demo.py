@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator, Iterator
 from legato.domain.entries import Message, ToolCall, ToolResult
 from legato.domain.ids import new_call_id
 from legato.domain.turns import Usage
+from legato.engine.compaction import INSTRUCTIONS
 from legato.engine.protocols import CallChunk, CallOpened, Finished, ModelEvent, ModelRequest, TextChunk
 from legato.errors import ModelUnavailable
 
@@ -31,6 +32,10 @@ class Demo:
         self._failures: Counter[tuple[str, str]] = Counter()
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+        if request.instructions == INSTRUCTIONS:
+            yield TextChunk(_summary(request))
+            yield Finished(Usage(input_tokens=1, output_tokens=1))
+            return
         said = [item.text for item in request.items if isinstance(item, Message) and item.role == "user"]
         last = said[-1] if said else ""
         self._fail_if_asked(request, last)
@@ -57,6 +62,14 @@ class Demo:
             if self._failures[key] < int(match[1]):
                 self._failures[key] += 1
                 raise ModelUnavailable(f"The demo model was asked to fail ({self._failures[key]} of {match[1]}).")
+
+
+def _summary(request: ModelRequest) -> str:
+    """A summary that a machine without understanding can write: where it began, and where it ended."""
+    [item] = request.items
+    assert isinstance(item, Message)
+    lines = [line for line in item.text.splitlines() if line.startswith(("user: ", "assistant: "))]
+    return f"Demo summary of {len(lines)} messages." + "".join(f' "{line[:80]}"' for line in (*lines[:1], *lines[-1:]))
 
 
 def _calls(last: str) -> Iterator[tuple[str, str]]:

@@ -5,6 +5,7 @@ stream is read as lines, wherever the chunks of the network end. What a server a
 keep-alives, unknown fields) is passed over; what it says is wrong becomes an error that says so.
 """
 
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from typing import Any
 
@@ -16,6 +17,7 @@ from legato.domain.attachments import is_inline
 from legato.domain.entries import File, Image, Item, Message, Part, Reasoning, Text, Tool, ToolCall, ToolResult
 from legato.domain.ids import new_call_id
 from legato.domain.turns import Usage
+from legato.engine import windows
 from legato.engine.protocols import (
     CallChunk,
     CallOpened,
@@ -25,7 +27,7 @@ from legato.engine.protocols import (
     ReasoningChunk,
     TextChunk,
 )
-from legato.errors import BadInput, ModelUnavailable
+from legato.errors import BadInput, ContextTooLarge, Invalid, ModelUnavailable
 
 CONNECT_WITHIN = 10.0
 SILENT_AT_MOST = 300.0
@@ -92,12 +94,18 @@ class _Chunk(Struct):
 
 _chunk = msgspec.json.Decoder(_Chunk)
 
+_WINDOW_FIELDS = ("context_window", "context_length", "max_model_len", "max_context_length", "max_input_tokens")
+_TOO_LONG = re.compile(
+    r"context.?(length|window|size)|maximum context|prompt is too long|too many tokens", re.IGNORECASE
+)
+
 
 class OpenAIChat:
     """A model behind a Chat Completions server."""
 
     def __init__(self, *, base_url: str, model: str, api_key: str = "") -> None:
-        self._url = base_url.rstrip("/") + "/chat/completions"
+        self._base_url = base_url.rstrip("/")
+        self._url = f"{self._base_url}/chat/completions"
         self._model = model
         self._headers = {"Content-Type": "application/json", "Accept": "text/event-stream"}
         if api_key:
@@ -107,6 +115,19 @@ class OpenAIChat:
     async def close(self) -> None:
         if self._session is not None:
             await self._session.close()
+
+    async def window(self, name: str | None) -> int | None:
+        """How many tokens the model takes, where the server tells it, or its name does."""
+        wanted = name or self._model
+        url = f"{self._base_url}/models/{wanted}"
+        try:
+            timeout = aiohttp.ClientTimeout(total=CONNECT_WITHIN)
+            async with self._client().get(url, headers=self._headers, timeout=timeout) as response:
+                told = msgspec.json.decode(await response.content.read(65_536)) if response.status == 200 else {}
+        except (TimeoutError, aiohttp.ClientError, msgspec.DecodeError):
+            told = {}
+        found = [told.get(field) for field in _WINDOW_FIELDS] if isinstance(told, dict) else []
+        return next((n for n in found if isinstance(n, int) and n > 0), None) or windows.known(wanted)
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         """Ask, and tell what comes back as it comes."""
@@ -247,7 +268,9 @@ class _Reader:
         except msgspec.DecodeError as error:
             raise ModelUnavailable(f"The model's server sent something that is not a chunk: {error}.") from error
         if chunk.error is not None:
-            raise ModelUnavailable(f"The model's server failed in mid answer: {_told(chunk.error)}")
+            told = _told(chunk.error)
+            kind = ContextTooLarge if _TOO_LONG.search(told + str(chunk.error)[:2000]) else ModelUnavailable
+            raise kind(f"The model's server failed in mid answer: {told}")
         if chunk.usage is not None:
             self._usage = _counted(chunk.usage)
         for choice in chunk.choices or ():
@@ -287,12 +310,14 @@ def _counted(usage: _Usage) -> Usage:
     )
 
 
-def _refused(status: int, body: bytes) -> ModelUnavailable | BadInput:
+def _refused(status: int, body: bytes) -> ModelUnavailable | Invalid:
     try:
         told = _told(msgspec.json.decode(body))
     except msgspec.DecodeError:
         told = body[:200].decode(errors="replace")
     message = f"The model's server answered {status}: {told}"
+    if status in (400, 413, 422) and _TOO_LONG.search(told + str(body[:2000])):
+        return ContextTooLarge(message)
     return BadInput(message) if status in (400, 404, 413, 422) else ModelUnavailable(message)
 
 

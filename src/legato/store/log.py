@@ -10,7 +10,19 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct, json
 
 from legato.domain import window
-from legato.domain.entries import AnyBody, Compaction, Draft, Entry, Setup, kind_of, span_of
+from legato.domain.entries import (
+    AnyBody,
+    Compaction,
+    Draft,
+    Entry,
+    Item,
+    Message,
+    Reasoning,
+    Setup,
+    ToolCall,
+    kind_of,
+    span_of,
+)
 from legato.domain.ids import ConversationId, TurnId
 from legato.domain.turns import Turn
 from legato.domain.window import Control, Span, context, transcript
@@ -124,6 +136,54 @@ async def removed(tx: Tx, conversation_id: ConversationId) -> set[int]:
     """The positions of a conversation that were taken out of sight one by one."""
     stretches = await lineage(tx, conversation_id)
     return window.removed(stretches[-1].upto, await controls(tx, stretches))
+
+
+class Receipt(Struct, frozen=True):
+    """What a model was shown when the log ended at `head`; spans are positions, both inclusive."""
+
+    head: int
+    summary: Compaction | None
+    verbatim: tuple[Entry, ...]
+    folded: tuple[Span, ...]
+    hidden: tuple[Span, ...]
+
+
+async def receipt(tx: Tx, turn: Turn) -> Receipt:
+    """What the model saw when it wrote the last of a turn's output."""
+    brought = {d.id for d in turn.input.drafts}
+    written = [entry for entry in await entries_of_turn(tx, turn) if entry.id not in brought]
+    stretches = await lineage(tx, turn.conversation_id)
+    head = stretches[-1].upto if turn.last_seq is None else turn.last_seq
+    for entry in reversed(written):
+        if not isinstance(entry.body, Message | Reasoning | ToolCall):
+            break
+        head = entry.seq - 1
+    view = await read_context(tx, turn.conversation_id, head)
+    upto = view.summary.upto if view.summary is not None else 0
+    shown = {entry.seq for entry in view.entries}
+    unseen = [
+        seq
+        for first, last in transcript(head, await controls(tx, stretches))
+        for seq in range(first, last + 1)
+        if seq not in shown
+    ]
+    return Receipt(
+        head=head,
+        summary=view.summary,
+        verbatim=tuple(entry for entry in view.entries if isinstance(entry.body, Item)),
+        folded=_as_spans(seq for seq in unseen if seq <= upto),
+        hidden=_as_spans(seq for seq in unseen if seq > upto),
+    )
+
+
+def _as_spans(positions: Iterable[int]) -> tuple[Span, ...]:
+    spans: list[Span] = []
+    for seq in positions:
+        if spans and spans[-1][1] == seq - 1:
+            spans[-1] = spans[-1][0], seq
+        else:
+            spans.append((seq, seq))
+    return tuple(spans)
 
 
 async def entries_of_turn(tx: Tx, turn: Turn) -> list[Entry]:

@@ -9,7 +9,7 @@ Everything that is decided about a conversation's future is decided in one trans
 
 from collections.abc import Sequence
 
-from msgspec import Struct, json
+from msgspec import Struct, json, structs
 
 from legato.domain.conversations import Conversation
 from legato.domain.entries import Draft, Entry, Hide, draft, span_of
@@ -191,7 +191,7 @@ async def _retried(tx: Tx, submission: Submission) -> Turn | None:
 
 
 def _with_hides(given: Input, hides: tuple[tuple[int, int], ...]) -> Input:
-    return Input(given.drafts, given.options, given.expects, hides) if hides else given
+    return structs.replace(given, hides=hides) if hides else given
 
 
 # -- lease
@@ -230,9 +230,9 @@ async def _upkeep(tx: Tx, turn: Turn, head: int) -> int:
     """Append what an upkeep turn brings, unless the log has moved past what it was prepared from, or does not reach as
     far as it points. Returns the newest position."""
     drafts: Sequence[Draft] = turn.input.drafts
-    outcome = Outcome(status="done")
+    outcome = Outcome(status="done", usage=turn.input.usage)
     if failure := await _misfit(tx, turn, head):
-        drafts, outcome = (), Outcome(status="failed", failure=failure)
+        drafts, outcome = (), Outcome(status="failed", usage=turn.input.usage, failure=failure)
     _, head = await log.open_head(tx, turn.conversation_id, turn.id, drafts)
     await _end(tx, turn, outcome, head)
     return head

@@ -198,5 +198,7 @@ def _said(body: AnyBody) -> str | None:
     match body:
         case Message(text=text) | Reasoning(text=text) | ToolCall(arguments=text) | ToolResult(output=text):
             return text
+        case Compaction(summary=text):
+            return text
         case _:
             return None

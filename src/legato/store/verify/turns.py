@@ -6,7 +6,7 @@ from operator import itemgetter
 
 from msgspec import Struct, field, json
 
-from legato.domain.events import Answered, AnyEvent, Closed, Delta, Joined, Opened
+from legato.domain.events import Answered, AnyEvent, Closed, Delta, Folded, Joined, Opened
 from legato.domain.turns import ENDED, Busy, Failure, Input, Status, TurnKind, Usage
 from legato.store.database import Row
 from legato.store.outbox import DeliveryStatus
@@ -177,13 +177,13 @@ def _items(reading: Reading, turn: KnownTurn, events: list[AnyEvent]) -> None:
     where = f"turn {turn.id}"
     for n, event in enumerate(events):
         match event:
-            case Opened(index=index, id=id) | Answered(index=index, id=id):
+            case Opened(index=index, id=id) | Answered(index=index, id=id) | Folded(index=index, id=id):
                 if index in items:
                     reading.add(Rule.items, f"{where}/event {n}", f"opens item {index} again")
                 items[index] = _Item(id)
-                if isinstance(event, Answered):
+                if not isinstance(event, Opened):
                     items[index].closed = True
-                    told[id] = hash(event.output)
+                    told[id] = hash(event.output if isinstance(event, Answered) else event.summary)
             case Delta(index=index) | Closed(index=index):
                 item = items.get(index)
                 if item is None or item.closed:

@@ -1,0 +1,171 @@
+"""Folding: which part of a context a summary may stand for, and what is left out when there is no summary.
+
+Pure functions over the entries of a context and the size of each. A fold never separates a call from its result, and
+the latest input stays verbatim; so do the last exchanges, as far as they fit.
+"""
+
+from collections.abc import Callable, Sequence
+
+from msgspec import Struct, structs
+
+from legato.domain.entries import AnyBody, Entry, Item, Message, Text, ToolCall, ToolResult
+from legato.domain.ids import ConversationId
+
+Size = Callable[[AnyBody], int]
+
+EXCHANGES = 4  # at most so many of the last ones stay verbatim
+
+
+class Fold(Struct, frozen=True):
+    """What a summary will stand for: the entries up to a position. `pins` of them stay verbatim."""
+
+    upto: int
+    entries: tuple[Entry, ...]
+    pins: tuple[int, ...]
+
+
+def fold(entries: Sequence[Entry], after: int, size: Size, keep: int, exchanges: int = EXCHANGES) -> Fold | None:
+    """Fold the entries after position `after`, so that at most so many of the last exchanges, and of them at most
+    `keep` tokens, stay verbatim; None when there is nothing to fold. Entries at or before `after` were pinned and stay
+    as they are."""
+    fresh = [entry for entry in entries if entry.seq > after]
+    whole = _whole_places(fresh)
+    cut = _between_exchanges(fresh, whole, size, keep, exchanges)
+    if cut is None:
+        cut = _between_steps(fresh, whole, size, keep)
+    if cut == 0:
+        return None
+    upto = fresh[cut - 1].seq
+    pins = [entry.seq for entry in _latest_input(fresh) if entry.seq <= upto]
+    folded = tuple(entry for entry in fresh[:cut] if entry.seq not in pins)
+    return Fold(upto, folded, tuple(pins)) if any(isinstance(entry.body, Item) for entry in folded) else None
+
+
+def _whole_places(entries: Sequence[Entry]) -> list[int]:
+    """Where no call waits for its result."""
+    waiting: set[str] = set()
+    places = []
+    for place, entry in enumerate(entries):
+        if not waiting:
+            places.append(place)
+        match entry.body:
+            case ToolCall(call_id=call_id):
+                waiting.add(call_id)
+            case ToolResult(call_id=call_id):
+                waiting.discard(call_id)
+    return places
+
+
+def _between_exchanges(entries: Sequence[Entry], whole: list[int], size: Size, keep: int, exchanges: int) -> int | None:
+    """Where the last exchanges begin that fit together; None when not even the last one does."""
+    starts = [
+        place
+        for place in whole
+        if _is_input(entries[place].body) and not (place and _is_input(entries[place - 1].body))
+    ]
+    total, end = 0, len(entries)
+    cut: int | None = None
+    for start in reversed(starts[-exchanges:]):
+        total += sum(size(entry.body) for entry in entries[start:end])
+        if total > keep:
+            break
+        cut = end = start
+    return cut
+
+
+def _between_steps(entries: Sequence[Entry], whole: list[int], size: Size, keep: int) -> int:
+    """The first place from which everything fits; at least the last step stays."""
+    rest = [0]
+    for entry in reversed(entries):
+        rest.append(rest[-1] + size(entry.body))
+    rest.reverse()
+    return next((place for place in whole if rest[place] <= keep), whole[-1] if whole else 0)
+
+
+def _latest_input(entries: Sequence[Entry]) -> list[Entry]:
+    """What was said last, by whoever asks."""
+    latest: list[Entry] = []
+    for entry in reversed(entries):
+        if _is_input(entry.body):
+            latest.append(entry)
+        elif latest:
+            break
+    return latest
+
+
+def _is_input(body: AnyBody) -> bool:
+    return isinstance(body, Message) and body.role == "user"
+
+
+def _is_systems(body: AnyBody) -> bool:
+    return isinstance(body, Message) and body.role in ("system", "developer")
+
+
+# -- without a summary
+
+
+class Trimmed(Struct, frozen=True):
+    """Items that fit, and what was left out of them."""
+
+    items: tuple[Item, ...]
+    outputs: int
+    messages: int
+
+
+def trim(items: Sequence[Item], size: Size, room: int, conversation_id: ConversationId) -> Trimmed | None:
+    """Leave out the oldest tool outputs, then the oldest exchanges, until the rest fits into `room`. The system's own
+    messages and the last exchange stay; None when even that is too much."""
+    kept: list[Item] = list(items)
+    total = sum(size(item) for item in kept)
+    outputs = 0
+    for place, item in enumerate(kept):
+        if total <= room:
+            break
+        if isinstance(item, ToolResult) and (shorter := _elided(item)) is not item:
+            total += size(shorter) - size(item)
+            kept[place] = shorter
+            outputs += 1
+    head = [item for item in kept if _is_systems(item)]
+    rest = [item for item in kept if not _is_systems(item)]
+    messages = 0
+    if total > room:
+        marker = _marker(0, conversation_id)
+        total += size(marker)
+        while total > room:
+            following = next((p for p, item in enumerate(rest) if p and _is_input(item)), None)
+            if following is None:
+                return None
+            total -= sum(size(item) for item in rest[:following])
+            messages += following
+            rest = rest[following:]
+        head.append(_marker(messages, conversation_id))
+    return Trimmed((*head, *rest), outputs, messages)
+
+
+def _elided(result: ToolResult) -> ToolResult:
+    words = f"[{len(result.output)} characters of output left out to fit; they are in the conversation's log]"
+    return structs.replace(result, output=words) if len(words) < len(result.output) else result
+
+
+def _marker(count: int, conversation_id: ConversationId) -> Message:
+    words = f"[{count} earlier items left out to fit; search conversation {conversation_id} to find them]"
+    return Message("system", (Text(words),))
+
+
+# -- what was done
+
+
+def actions(entries: Sequence[Entry]) -> list[str]:
+    """One line for each thing that was done to the outside world, so that it is not done again."""
+    outcomes = {e.body.call_id: e.body for e in entries if isinstance(e.body, ToolResult)}
+    lines = []
+    for entry in entries:
+        if isinstance(entry.body, ToolCall):
+            result = outcomes.get(entry.body.call_id)
+            how = "outcome unknown" if result is None or result.unknown else "failed" if result.is_error else "done"
+            lines.append(f"{entry.body.name} {_short(entry.body.arguments)}: {how}")
+    return lines
+
+
+def _short(text: str, most: int = 160) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
