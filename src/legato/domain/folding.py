@@ -29,7 +29,7 @@ def fold(entries: Sequence[Entry], after: int, size: Size, keep: int, exchanges:
     `keep` tokens, stay verbatim; None when there is nothing to fold. Entries at or before `after` were pinned and stay
     as they are."""
     fresh = [entry for entry in entries if entry.seq > after]
-    whole = _whole_places(fresh)
+    whole = whole_places(fresh)
     cut = _between_exchanges(fresh, whole, size, keep, exchanges)
     if cut is None:
         cut = _between_steps(fresh, whole, size, keep)
@@ -41,7 +41,7 @@ def fold(entries: Sequence[Entry], after: int, size: Size, keep: int, exchanges:
     return Fold(upto, folded, tuple(pins)) if any(isinstance(entry.body, Item) for entry in folded) else None
 
 
-def _whole_places(entries: Sequence[Entry]) -> list[int]:
+def whole_places(entries: Sequence[Entry]) -> list[int]:
     """Where no call waits for its result."""
     waiting: set[str] = set()
     places = []

@@ -29,7 +29,7 @@ from legato.domain.entries import (
     ToolResult,
     draft,
 )
-from legato.domain.folding import EXCHANGES, Fold, actions, fold, trim
+from legato.domain.folding import EXCHANGES, Fold, actions, fold, trim, whole_places
 from legato.domain.ids import ConversationId
 from legato.domain.turns import Usage
 from legato.engine import tokens, windows
@@ -141,27 +141,50 @@ class Compactor:
         return grown >= GROWTH * await self.window(cast)
 
     async def compact(self, cast: Cast, view: View, plan: Fold, *, why: str, focus: str = "") -> Compacted:
-        """Have a summary made. Fails with `SummaryFailed`."""
+        """Have a summary made, group by group where the past is longer than the writer's window. What comes before a
+        group that fails is kept. Fails with `SummaryFailed` where nothing is."""
         writer = self._roster.cast(self._settings.model) if self._settings.model else cast
-        before = sum(tokens.of_body(entry.body) for entry in plan.entries)
+        window = await self.window(writer)
         earlier = view.summary
-        if earlier is not None:
-            before += tokens.count(earlier.summary)
-        text, usage = await self._written(writer, view, plan, focus)
+        text = earlier.summary if earlier is not None else ""
+        before, upto, usage = tokens.count(text), 0, Usage()
+        for group in _groups(plan.entries, room := int(window * 0.4)):
+            try:
+                text, spent = await self._extended(writer, text, group, room, window // 4, focus)
+            except SummaryFailed as error:
+                if upto == 0:
+                    raise
+                logger.info("summary of a part only", error=error.message)
+                break
+            usage += spent
+            upto = group[-1].seq
+        folded = [entry for entry in plan.entries if entry.seq <= upto]
+        before += sum(tokens.of_body(entry.body) for entry in folded)
         after = tokens.count(text)
         if after >= before >= SHORT:
             raise SummaryFailed(f"The summary has {after} tokens, what it stands for {before}.")
-        done = (*(earlier.actions if earlier is not None else ()), *actions(plan.entries))
-        by = self._settings.model or cast.name
-        body = Compaction(plan.upto, text, by=by, why=why, actions=_merged(done), before=before, after=after)
-        return Compacted((draft(body), *(draft(Pin(seq)) for seq in plan.pins)), usage)
+        done = (*(earlier.actions if earlier is not None else ()), *actions(folded))
+        body = Compaction(
+            plan.upto if len(folded) == len(plan.entries) else upto,
+            text,
+            by=self._settings.model or cast.name,
+            why=why,
+            actions=_merged(done),
+            before=before,
+            after=after,
+        )
+        pins = [draft(Pin(seq)) for seq in plan.pins if seq <= body.upto]
+        return Compacted((draft(body), *pins), usage)
 
-    async def _written(self, writer: Cast, view: View, plan: Fold, focus: str) -> tuple[str, Usage]:
-        """The summary, piece by piece where the past is longer than the writer's window."""
-        text = view.summary.summary if view.summary is not None else ""
+    async def _extended(
+        self, writer: Cast, text: str, group: Sequence[Entry], room: int, longest: int, focus: str
+    ) -> tuple[str, Usage]:
+        """A summary of what `text` sums up and of a group of entries."""
+        lines = [line for entry in group if (line := _line(entry.body)) is not None]
+        if tokens.count(text) > longest:
+            lines, text = [f"summary of what came before: {text}", *lines], ""
         usage = Usage()
-        room = await self.window(writer) // 2
-        for piece in _pieces(plan.entries, room):
+        for piece in _pieces(lines, room):
             past = f"Summary of what came before:\n{text}\n\n" if text else ""
             task = f"{past}The conversation:\n{piece}\n\nWrite the summary."
             if focus:
@@ -171,11 +194,13 @@ class Compactor:
                 instructions=INSTRUCTIONS,
                 tools=(),
                 items=(Message("user", (Text(task),)),),
-                params={"max_output_tokens": max(256, room // 4)},
+                params={"max_output_tokens": longest},
                 model=writer.upstream,
             )
             text, spent = await self._asked(writer, request)
             usage += spent
+            if (length := tokens.count(text)) > longest:
+                raise SummaryFailed(f"The summary has {length} tokens, more than {longest}.")
         return text, usage
 
     async def _asked(self, writer: Cast, request: ModelRequest) -> tuple[str, Usage]:
@@ -236,26 +261,38 @@ def _merged(lines: Iterable[str]) -> tuple[str, ...]:
     return tuple(text if number == 1 else f"{text} (× {number})" for text, number in merged)
 
 
-def _pieces(entries: Sequence[Entry], room: int) -> Iterator[str]:
-    """The entries as text, in pieces that fit."""
-    lines: list[str] = []
-    size = 0
-    for entry in entries:
-        if (line := _line(entry.body)) is None:
-            continue
-        length = tokens.count(line)
-        if lines and size + length > room:
-            yield "\n".join(lines)
-            lines, size = [], 0
-        while length > room:  # one entry longer than the window
-            half = line[: max(1, len(line) * room // (2 * length))]
-            yield half
-            line = line[len(half) :]
-            length = tokens.count(line)
-        lines.append(line)
+def _groups(entries: Sequence[Entry], room: int) -> Iterator[Sequence[Entry]]:
+    """Entries that go together into one summary; no pair is separated, even if that makes a group too large."""
+    whole = set(whole_places(entries))
+    start, size = 0, 0
+    for place, entry in enumerate(entries):
+        length = tokens.count(_line(entry.body) or "")
+        if place > start and size + length > room and place in whole:
+            yield entries[start:place]
+            start, size = place, 0
         size += length
-    if lines:
-        yield "\n".join(lines)
+    if entries[start:]:
+        yield entries[start:]
+
+
+def _pieces(lines: Iterable[str], room: int) -> Iterator[str]:
+    """The lines, together in pieces that fit."""
+    piece: list[str] = []
+    size = 0
+    for line in lines:
+        length = tokens.count(line)
+        if piece and size + length > room:
+            yield "\n".join(piece)
+            piece, size = [], 0
+        while length > room:  # one line longer than a piece
+            part = line[: max(1, len(line) * room // (2 * length))]
+            yield part
+            line = line[len(part) :]
+            length = tokens.count(line)
+        piece.append(line)
+        size += length + 1
+    if piece:
+        yield "\n".join(piece)
 
 
 def _line(body: AnyBody) -> str | None:

@@ -1,0 +1,105 @@
+"""Folding: a summary never separates a pair, the latest input stays, and what is trimmed fits."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from legato.domain.entries import AnyBody, Entry, Item, Message, Note, Text, ToolCall, ToolResult
+from legato.domain.folding import actions, fold, trim
+from legato.domain.ids import ConversationId, EntryId, TurnId
+from legato.domain.shape import problems, shape
+
+TALK = ConversationId("conv_1")
+
+
+def size(body: AnyBody) -> int:
+    match body:
+        case Message(text=text):
+            return 1 + len(text)
+        case ToolCall(arguments=text) | ToolResult(output=text):
+            return 1 + len(text)
+        case _:
+            return 0
+
+
+def said(role: str, length: int) -> Message:
+    return Message(role, (Text("x" * length),))  # type: ignore[arg-type]
+
+
+@st.composite
+def logs(draw: st.DrawFn) -> list[Entry]:
+    """Exchanges with steps of tools in them; now and then a note, and a call that nobody answered yet."""
+    bodies: list[AnyBody] = []
+    for exchange in range(draw(st.integers(0, 8))):
+        bodies.append(said("user", draw(st.integers(0, 30))))
+        for step in range(draw(st.integers(0, 3))):
+            calls = [f"c{exchange}.{step}.{n}" for n in range(draw(st.integers(1, 3)))]
+            bodies += [ToolCall(call, "work", "y" * draw(st.integers(0, 9))) for call in calls]
+            answered = calls if draw(st.booleans()) else calls[: draw(st.integers(0, len(calls)))]
+            bodies += [ToolResult(call, "z" * draw(st.integers(0, 40))) for call in answered]
+        if draw(st.booleans()):
+            bodies.append(said("assistant", draw(st.integers(0, 30))))
+        if draw(st.integers(0, 4)) == 0:
+            bodies.append(Note("aside"))
+    return [Entry(seq, EntryId(f"e{seq}"), TurnId("t"), body, 0.0) for seq, body in enumerate(bodies, 1)]
+
+
+@settings(max_examples=1500, deadline=None)
+@given(logs(), st.integers(0, 200), st.integers(1, 5))
+def test_a_fold_keeps_pairs_together_and_the_latest_input_verbatim(
+    entries: list[Entry], keep: int, exchanges: int
+) -> None:
+    plan = fold(entries, 0, size, keep, exchanges)
+    inputs = [e for e in entries if isinstance(e.body, Message) and e.body.role == "user"]
+    if plan is None:
+        return
+    folded = {e.seq for e in plan.entries}
+    stays = {e.seq for e in entries if e.seq > plan.upto} | set(plan.pins)
+    assert folded | stays == {e.seq for e in entries}
+    assert not folded & stays
+    assert any(isinstance(e.body, Item) for e in plan.entries)
+    assert inputs[-1].seq in stays
+    for entry in entries:
+        if isinstance(entry.body, ToolResult):
+            [call] = [e.seq for e in entries if isinstance(e.body, ToolCall) and e.body.call_id == entry.body.call_id]
+            assert (call in folded) == (entry.seq in folded)
+
+
+@settings(max_examples=1500, deadline=None)
+@given(logs(), st.integers(0, 400))
+def test_what_is_trimmed_fits_and_is_well_formed(entries: list[Entry], room: int) -> None:
+    """The last exchange and the system's own words stay; the rest goes from the oldest on."""
+    items = shape([said("system", 5), *(e.body for e in entries)])
+    trimmed = trim(items, size, room, TALK)
+    last = next((p for p in reversed(range(len(items))) if _is_input(items[p])), 0)
+    if trimmed is None:
+        return
+    assert sum(size(item) for item in trimmed.items) <= max(room, 0) + 8  # the digits of the marker
+    assert problems(trimmed.items) == []
+    assert said("system", 5) in trimmed.items
+    if last:
+        assert items[last] in trimmed.items
+    if sum(size(item) for item in items) <= room:
+        assert trimmed.items == items
+
+
+def _is_input(item: Item) -> bool:
+    return isinstance(item, Message) and item.role == "user"
+
+
+def test_what_was_done_is_listed_with_its_outcome() -> None:
+    bodies: list[AnyBody] = [
+        ToolCall("1", "send", '{"to": "ann"}'),
+        ToolCall("2", "send", '{"to": "bob"}'),
+        ToolResult("1", "ok"),
+        ToolResult("2", "no such person", is_error=True),
+        ToolCall("3", "pay", "{}"),
+        ToolResult("3", "?", is_error=True, unknown=True),
+        ToolCall("4", "pay", "{}"),
+    ]
+    entries = [Entry(seq, EntryId(f"e{seq}"), TurnId("t"), body, 0.0) for seq, body in enumerate(bodies, 1)]
+    assert actions(entries) == [
+        'send {"to": "ann"}: done',
+        'send {"to": "bob"}: failed',
+        "pay {}: outcome unknown",
+        "pay {}: outcome unknown",
+    ]

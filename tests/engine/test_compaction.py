@@ -1,0 +1,362 @@
+"""Compaction changes what the model sees and nothing else (P21); one that fails loses nothing, nor wedges (P22)."""
+
+import asyncio
+from collections.abc import Iterable
+from itertools import cycle
+from typing import Any
+
+import pytest
+
+from conftest import ALICE
+from engine.rooms import Rooms, ask, ended, say, transcript
+from engine.scripted import Scripted, Tools, calls, constant, last_said, words
+from engine.waiting import within
+from legato.domain.entries import Compaction, Entry, Message, Note, ToolResult
+from legato.domain.events import Folded
+from legato.domain.handles import Slug
+from legato.domain.turns import Usage
+from legato.engine import tokens
+from legato.engine.compaction import FAILED, INSTRUCTIONS, SummaryFailed
+from legato.engine.protocols import ModelEvent, ModelRequest, TextChunk
+from legato.errors import BadInput, ContextTooLarge, ModelUnavailable
+from legato.store import search
+
+WORK = Slug("work")
+WINDOW = 4_000
+SMALL = {"models_scripted": {"kind": "demo", "context_window": WINDOW}}
+FILLER = "and then some more words that take their room in the window of the model, as words do " * 5
+
+
+def is_summary(request: ModelRequest) -> bool:
+    return request.instructions == INSTRUCTIONS
+
+
+def asked(model: Scripted) -> list[ModelRequest]:
+    """The requests of turns."""
+    return [request for request in model.requests if not is_summary(request)]
+
+
+def summaries(model: Scripted) -> list[ModelRequest]:
+    return [request for request in model.requests if is_summary(request)]
+
+
+def talk_and(summarise: Any) -> Any:
+    """A model that answers turns with few words, and summaries as told."""
+
+    def reply(request: ModelRequest) -> Iterable[ModelEvent | Exception]:
+        return summarise(request) if is_summary(request) else words("heard: ", last_said(request)[:20])
+
+    return reply
+
+
+async def compactions(app: Any) -> list[Entry]:
+    return [e for e in await app.gateway.transcript(ALICE, WORK) if isinstance(e.body, Compaction)]
+
+
+async def notes(app: Any) -> list[str]:
+    bodies = [e.body for e in await app.gateway.transcript(ALICE, WORK)]
+    return [body.text for body in bodies if isinstance(body, Note) and body.reason == FAILED]
+
+
+async def settled(app: Any) -> None:
+    """Wait until no summary is being made."""
+
+    chores = [task for task in app.worker._chores if "_summarise_long" in repr(task)]
+    if chores:
+        await within(asyncio.wait(chores))
+
+
+# -- the long run
+
+FAULTS: dict[str, Any] = {
+    "refused": lambda r: [BadInput("The model's server answered 400: no.")],
+    "unavailable": lambda r: [ModelUnavailable("The model's server answered 503: busy.")],
+    "cut off": lambda r: [TextChunk("They spoke of"), ModelUnavailable("The stream was cut.")],
+    "empty": lambda r: words(" ", "\n"),
+    "garbage": lambda r: words("\x00\x01<<<>>>###" * 40),
+    "one word": lambda r: words("the " * 400),
+    "longer": lambda r: words(" ".join(f"word{n}" for n in range(9_000))),
+    "too long": lambda r: [ContextTooLarge("That is too long.")],
+    "good": lambda r: words("A summary of what was said."),
+}
+
+
+async def test_500_turns_go_through_a_small_window_whatever_the_summariser_does(rooms: Rooms) -> None:
+    """Every turn answers, in one conversation; nothing that was said is lost; no request is larger than the window;
+    and the original context can be had again."""
+    faults = cycle(FAULTS.values())
+    surprises = iter(range(10_000))
+
+    def reply(request: ModelRequest) -> Iterable[ModelEvent | Exception]:
+        assert tokens.of_request(request) <= WINDOW
+        if is_summary(request):
+            return next(faults)(request)  # type: ignore[no-any-return]
+        if next(surprises) % 97 == 96:
+            return [ContextTooLarge("maximum context length")]  # though we thought that it fits
+        return words(f"answer to {last_said(request)[:12]}")
+
+    turns = 500 if rooms.url == "" else 120
+    app = await rooms.open(Scripted(reply), **SMALL)
+    places = set()
+    for n in range(turns):
+        turn = await ask(app, f"message {n:04} {FILLER if n % 3 else ''}")
+        assert turn.status == "done", (n, turn.failure)
+        places.add(turn.conversation_id)
+    await settled(app)
+
+    assert len(places) == 1
+    said = [line for line in await transcript(app) if line.startswith("user: ")]
+    assert [line[6:18] for line in said] == [f"message {n:04}" for n in range(turns)]
+    made = await compactions(app)
+    assert len(made) >= 3
+    assert await notes(app)
+    while await search.index_some(app.db):
+        pass
+    assert await app.gateway.search(ALICE, "message 0001")
+
+    for entry in reversed(made):
+        await app.gateway.expand(ALICE, WORK, entry.seq)
+    context = await app.gateway.context(ALICE, WORK)
+    assert context.summary is None
+    restored = [e.body.text for e in context.entries if isinstance(e.body, Message) and e.body.role == "user"]
+    assert [text[:12] for text in restored] == [f"message {n:04}" for n in range(turns)]
+    await rooms.close(app)
+    assert await rooms.findings() == []
+
+
+# -- in the background
+
+
+async def test_a_summary_is_made_after_the_turn_and_no_turn_waits_for_it(rooms: Rooms) -> None:
+    """Who comes meanwhile is answered; the summary is published after, and says who made it, why and of how much."""
+    model = Scripted()
+    app = await rooms.open(model, **SMALL)
+    while not app.gateway._summarising:
+        turn = await say(app, FILLER)
+        (await model.asked()).finish("heard")
+        assert (await ended(app, turn)).status == "done"
+    summary = await model.asked()
+    assert is_summary(summary.request)
+    meanwhile = await say(app, "meanwhile")
+    (await model.asked()).finish("also heard")
+    assert (await ended(app, meanwhile)).status == "done"
+    summary.finish("They began.", usage=Usage(input_tokens=90, output_tokens=5))
+    (await model.asked()).finish("They began to talk.")  # the past is longer than a piece
+    await settled(app)
+
+    [entry] = await compactions(app)
+    assert isinstance(entry.body, Compaction)
+    assert (entry.body.summary, entry.body.by) == ("They began to talk.", "default")
+    assert entry.body.why
+    assert entry.body.before > 2_000 > 100 > entry.body.after > 0
+    after = await say(app, "after")
+    last = await model.asked()
+    assert "They began to talk." in str(last.request.items[0])
+    assert tokens.of_request(last.request) < 2_500
+    last.finish("yes")
+    await ended(app, after)
+
+
+async def long_talk(app: Any, turns: int = 12) -> None:
+    for n in range(turns):
+        assert (await ask(app, f"message {n} {FILLER}")).status == "done"
+        await settled(app)
+
+
+async def test_a_summary_of_what_has_changed_meanwhile_is_void(rooms: Rooms) -> None:
+    """A rewind while the summary was being made wins; the summary is dropped without a trace."""
+    writing, go = asyncio.Event(), asyncio.Event()
+    model = Scripted(talk_and(lambda r: words("A summary.")))
+    plain = model.stream
+
+    async def stream(request: ModelRequest) -> Any:
+        if is_summary(request):
+            writing.set()
+            await go.wait()
+        async for event in plain(request):
+            yield event
+
+    model.stream = stream  # type: ignore[method-assign]
+    app = await rooms.open(model, **SMALL)
+    n = 0
+    while not writing.is_set():
+        await ask(app, f"message {n} {FILLER}")
+        n += 1
+        assert n < 40
+    await app.gateway.rewind(ALICE, WORK, 1)
+    go.set()
+    await settled(app)
+    assert await compactions(app) == []
+    assert (await ask(app, "still there?")).status == "done"
+
+
+async def test_a_failed_summary_is_noted_and_not_tried_again_until_the_context_has_grown(rooms: Rooms) -> None:
+    model = Scripted(talk_and(lambda r: [ModelUnavailable("down")]))
+    app = await rooms.open(model, **SMALL)
+    await long_talk(app, 40)
+    tries, grown = len(summaries(model)), 40 * tokens.count(FILLER)
+    assert len(await notes(app)) == tries
+    assert 2 <= tries <= grown / (0.1 * WINDOW) + 1
+    assert all(tokens.of_request(request) <= WINDOW for request in asked(model))
+    assert "earlier items left out" in str(asked(model)[-1].items[0])
+
+
+async def test_a_summary_stands_on_the_one_before(rooms: Rooms) -> None:
+    numbers = iter(range(100))
+    model = Scripted(talk_and(lambda r: words(f"Summary number {next(numbers)}.")))
+    app = await rooms.open(model, **SMALL)
+    await long_talk(app, 60)
+    given = [str(request.items[0]) for request in summaries(model)]
+    assert len(given) >= 2
+    assert "Summary number 0." not in given[0]
+    assert all(f"Summary number {n}." in text for n, text in enumerate(given[1:]))
+
+
+async def test_what_was_done_is_told_for_ever_and_pins_stay_verbatim(rooms: Rooms) -> None:
+    """Ten effects, one a turn; after several compactions the model still reads each of them, and the pinned words."""
+
+    def reply(request: ModelRequest) -> list[ModelEvent]:
+        if is_summary(request):
+            return words("A summary that forgets everything.")
+        said = last_said(request)
+        if said.startswith("send") and not isinstance(request.items[-1], ToolResult):
+            return calls(("c", "send", f'{{"to": "{said.split()[1]}"}}'))
+        return words("done")
+
+    app = await rooms.open(Scripted(reply), Tools(send=constant("sent")), **SMALL)
+    await ask(app, "my name is Ada")
+    [first] = [e for e in await app.gateway.transcript(ALICE, WORK) if getattr(e.body, "text", "") == "my name is Ada"]
+    await app.gateway.pin(ALICE, WORK, first.seq)
+    for n in range(10):
+        await ask(app, f"send person{n}")
+        await long_talk(app, 8)
+    assert len(await compactions(app)) >= 3
+    await ask(app, "what have you done?")
+    last = str(rooms.model.requests[-1].items)
+    assert all(f'"to": "person{n}"' in last for n in range(10))
+    assert 'person0"}: done' in last
+    assert "my name is Ada" in last
+
+
+# -- inside a turn
+
+
+async def test_a_long_turn_is_folded_between_its_steps_and_keeps_its_task(rooms: Rooms) -> None:
+    """Twenty tool outputs of a quarter of the window each: every request fits, is well-formed, and has the input."""
+    task = "count the pages, and do not forget the cover"
+
+    def reply(request: ModelRequest) -> list[ModelEvent]:
+        if is_summary(request):
+            return words("Pages were counted.")
+        assert tokens.of_request(request) <= WINDOW
+        assert any(isinstance(item, Message) and item.text == task for item in request.items)
+        done = len(rooms.model.requests) - len(summaries(rooms.model))
+        return calls((f"c{done}", "look", "{}")) if done <= 20 else words("counted")
+
+    app = await rooms.open(Scripted(reply), Tools(look=constant("page " * (WINDOW // 5))), **SMALL)
+    seen: list[Any] = []
+    turn = await say(app, task)
+
+    async def follow() -> None:
+        async for _, event in app.gateway.follow(ALICE, turn.id):
+            seen.append(event)
+
+    await within(follow())
+    turn = await ended(app, turn)
+    assert turn.status == "done", turn.failure
+    folded = [event for event in seen if isinstance(event, Folded)]
+    assert [f.id for f in folded] == [e.id for e in await compactions(app)] != []
+    places = [event.index for event in seen if hasattr(event, "id")]
+    assert places == list(range(len(places)))
+    await rooms.close(app)
+    assert await rooms.findings() == []
+
+
+async def test_a_threshold_of_the_request_folds_inside_the_turn(rooms: Rooms) -> None:
+    model = Scripted(talk_and(lambda r: words("Short.")))
+    app = await rooms.open(model, models_scripted={"kind": "demo", "context_window": 100_000})
+    await long_talk(app, 20)
+    assert await compactions(app) == []
+    await ask(app, "now", compact_threshold=1_000)
+    assert len(await compactions(app)) == 1
+    assert tokens.of_request(asked(model)[-1]) < 1_200
+
+
+async def test_an_input_larger_than_the_window_fails_with_advice(rooms: Rooms) -> None:
+    app = await rooms.open(Scripted(talk_and(lambda r: words("Short."))), **SMALL)
+    turn = await ask(app, FILLER * 60)
+    assert turn.status == "failed"
+    assert turn.failure is not None
+    assert turn.failure.code == "context_length_exceeded"
+    assert "larger window" in turn.failure.message
+    await app.gateway.rewind(ALICE, WORK, 0)
+    assert (await ask(app, "hello")).status == "done"
+
+
+async def test_what_a_provider_counts_is_believed(rooms: Rooms) -> None:
+    """A provider whose tokens are smaller than ours reaches its window sooner, so we send less."""
+
+    def reply(request: ModelRequest) -> list[ModelEvent]:
+        if is_summary(request):
+            return words("Short.")
+        return words("heard", usage=Usage(input_tokens=2 * tokens.of_request(request), output_tokens=1))
+
+    app = await rooms.open(Scripted(reply), **SMALL)
+    await long_talk(app, 40)
+    assert max(tokens.of_request(request) for request in asked(rooms.model)[20:]) <= WINDOW // 2
+
+
+# -- by hand
+
+
+async def test_a_summary_by_hand_keeps_the_last_exchange_and_minds_the_focus(rooms: Rooms) -> None:
+    app = await rooms.open(Scripted(talk_and(lambda r: words("Of cats."))), **SMALL)
+    assert await app.gateway.summarise(ALICE, await _made(app)) is None
+    for n in range(3):
+        await ask(app, f"about cats {n}, " + "purr " * 60)
+    turn = await app.gateway.summarise(ALICE, WORK, focus="their names")
+    assert turn is not None
+    assert "Pay special attention to: their names" in str(summaries(rooms.model)[-1].items)
+    context = await app.gateway.context(ALICE, WORK)
+    assert context.summary is not None
+    seen = [e.body.text[:12] for e in context.entries if isinstance(e.body, Message)]
+    assert seen == ["about cats 2", "heard: about"]
+
+
+async def _made(app: Any) -> Any:
+    await ask(app, "hello")
+    return WORK
+
+
+async def test_a_summary_by_hand_that_fails_says_so_and_changes_nothing(rooms: Rooms) -> None:
+    app = await rooms.open(Scripted(talk_and(lambda r: [ModelUnavailable("down")])), **SMALL)
+    for n in range(3):
+        await ask(app, f"message {n}")
+    before = await app.gateway.context(ALICE, WORK)
+    with pytest.raises(SummaryFailed):
+        await app.gateway.summarise(ALICE, WORK)
+    after = await app.gateway.context(ALICE, WORK)
+    assert [e.body for e in after.entries if not isinstance(e.body, Note)] == [e.body for e in before.entries]
+    assert len(await notes(app)) == 1
+
+
+async def test_a_receipt_says_what_was_verbatim_folded_hidden_and_left_out(rooms: Rooms) -> None:
+    app = await rooms.open(Scripted(talk_and(lambda r: words("In short."))), **SMALL)
+    turns = [await ask(app, f"message {n}") for n in range(4)]
+    await app.gateway.summarise(ALICE, WORK)
+    fifth = await ask(app, "message 4")
+    entries = await app.gateway.transcript(ALICE, WORK)
+    await app.gateway.hide(ALICE, WORK, entries[-1].seq, entries[-1].seq)
+    sixth = await ask(app, "message 5")
+
+    first, _ = await app.gateway.receipt(turns[0])
+    assert [e.body.text for e in first.verbatim if isinstance(e.body, Message)] == ["message 0"]
+    assert (first.summary, first.folded, first.hidden) == (None, (), ())
+    second, left_out = await app.gateway.receipt(fifth)
+    assert second.summary is not None
+    assert [e.body.text for e in second.verbatim if isinstance(e.body, Message)][-1] == "message 4"
+    assert second.folded
+    assert second.folded[-1][1] <= second.summary.upto
+    assert left_out is None
+    third, _ = await app.gateway.receipt(sixth)
+    assert (entries[-1].seq, entries[-1].seq) in third.hidden
