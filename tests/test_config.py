@@ -11,7 +11,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from legato.app import open_app
 from legato.config import Config, ModelConfig, load
+from legato.errors import BadConfig
 from legato.models import ollama
 
 DOCUMENT = Path(__file__).parent.parent / "docs" / "configuration.md"
@@ -103,3 +105,11 @@ async def test_what_is_no_ollama_is_no_trouble() -> None:
     for status, body in ((404, b"not found"), (200, b"<html>"), (200, b'{"models": 7}')):
         with listening(status, body) as host:
             assert await ollama.find(f"http://{host}") == {}
+
+
+@pytest.mark.parametrize("other", ["nobody", "mine"])
+async def test_a_model_cannot_fall_back_on_nobody_or_itself(tmp_path: Path, other: str) -> None:
+    (tmp_path / "legato.toml").write_text(f'[models.mine]\nkind = "demo"\nfallback = ["{other}"]\n')
+    with pytest.raises(BadConfig, match="cannot fall back"):
+        async with open_app(load(tmp_path, environ={})[0]):
+            pass

@@ -15,9 +15,10 @@ from legato.engine.live import KEEP, Live
 from legato.engine.protocols import Model, Toolset
 from legato.engine.roster import Agent, Roster
 from legato.engine.worker import Worker, WorkerSettings
-from legato.errors import StoreUnavailable
+from legato.errors import BadConfig, StoreUnavailable
 from legato.models import ollama
 from legato.models.demo import Demo
+from legato.models.fallback import Fallback
 from legato.models.openai_chat import OpenAIChat
 from legato.store import keys
 from legato.store.database import Database
@@ -52,7 +53,7 @@ async def open_app(
     async with AsyncExitStack() as stack:
         known = config.models or ({} if models else await ollama.find(config.providers.ollama))
         configured = {name: build_model(name, model, stack) for name, model in known.items()}
-        roster = build_roster(config, {**configured, **(models or {})}, toolsets or {})
+        roster = build_roster(config, with_fallbacks(known, {**configured, **(models or {})}), toolsets or {})
         db = await open_database(config)
         stack.push_async_callback(db.close)
         await admit_key(db, local_key(config.home / "key"))
@@ -83,6 +84,18 @@ def build_model(name: str, config: ModelConfig, stack: AsyncExitStack) -> Model:
     model = OpenAIChat(base_url=config.base_url, model=config.model or name, api_key=config.api_key)
     stack.push_async_callback(model.close)
     return model
+
+
+def with_fallbacks(configs: dict[str, ModelConfig], models: dict[str, Model]) -> dict[str, Model]:
+    """The models, each with those behind it that it is configured to have."""
+    wanted = {name: config.fallback for name, config in configs.items() if config.fallback}
+    for name, others in wanted.items():
+        if missing := [other for other in others if other not in models or other == name]:
+            raise BadConfig(f"Model '{name}' cannot fall back on {missing}; there are: {', '.join(models)}.")
+    chains: dict[str, Model] = {
+        name: Fallback(models[name], [models[other] for other in others]) for name, others in wanted.items()
+    }
+    return {**models, **chains}
 
 
 def build_roster(config: Config, models: dict[str, Model], toolsets: dict[str, Toolset]) -> Roster:

@@ -54,6 +54,7 @@ class ModelConfig(Struct, frozen=True, forbid_unknown_fields=True):
     api_key: str = ""
     model: str = ""
     context_window: int = 0  # tokens; 0 is unknown
+    fallback: tuple[str, ...] = ()
 
 
 class ProvidersConfig(Struct, frozen=True, forbid_unknown_fields=True):

@@ -5,12 +5,16 @@ stream is read as lines, wherever the chunks of the network end. What a server a
 keep-alives, unknown fields) is passed over; what it says is wrong becomes an error that says so.
 """
 
+import asyncio
+import random
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import aclosing
 from typing import Any
 
 import aiohttp
 import msgspec
+import structlog
 from msgspec import Struct
 
 from legato.domain.attachments import is_inline
@@ -29,9 +33,13 @@ from legato.engine.protocols import (
 )
 from legato.errors import BadInput, ContextTooLarge, Invalid, ModelUnavailable
 
+logger = structlog.get_logger(__name__)
+
 CONNECT_WITHIN = 10.0
 SILENT_AT_MOST = 300.0
 MAX_LINE = 16 * 1024 * 1024
+TRIES = 4
+LONGEST_WAIT = 30.0  # seconds between two tries
 _PASSED_ON = (
     "temperature",
     "top_p",
@@ -103,7 +111,8 @@ _TOO_LONG = re.compile(
 class OpenAIChat:
     """A model behind a Chat Completions server."""
 
-    def __init__(self, *, base_url: str, model: str, api_key: str = "") -> None:
+    def __init__(self, *, base_url: str, model: str, api_key: str = "", pause: float = 0.5) -> None:
+        self._pause = pause
         self._base_url = base_url.rstrip("/")
         self._url = f"{self._base_url}/chat/completions"
         self._model = model
@@ -130,25 +139,44 @@ class OpenAIChat:
         return next((n for n in found if isinstance(n, int) and n > 0), None) or windows.known(wanted)
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
-        """Ask, and tell what comes back as it comes."""
+        """Ask, and tell what comes back as it comes. A server that fails before it has said anything is asked again."""
         body = msgspec.json.encode(chat_request(request.model or self._model, request))
+        for attempt in range(TRIES):
+            begun = False
+            try:
+                async with aclosing(self._said(body)) as events:
+                    async for event in events:
+                        begun = True
+                        yield event
+                return
+            except _Retryable as error:
+                if begun or attempt == TRIES - 1:
+                    raise
+                wait = error.wait if error.wait is not None else random.uniform(0.5, 1.5) * self._pause * 2**attempt
+                logger.info("the model is asked again", error=error.message, wait=wait)
+                await asyncio.sleep(wait)
+
+    async def _said(self, body: bytes) -> AsyncGenerator[ModelEvent, None]:
         try:
             async with self._client().post(self._url, data=body, headers=self._headers) as response:
                 if response.status != 200:
-                    raise _refused(response.status, await response.content.read(4096))
+                    wait = _seconds(response.headers.get("retry-after"))
+                    raise _refused(response.status, await response.content.read(4096), wait)
                 reader = _Reader()
                 async for data in _lines(response.content):
                     for event in reader.take(data):
                         yield event
                 yield reader.finished()
         except (TimeoutError, aiohttp.ClientError) as error:
-            raise ModelUnavailable(f"The model's server failed: {error or type(error).__name__}.") from error
+            raise _Retryable(f"The model's server failed: {error or type(error).__name__}.") from error
 
     def _client(self) -> aiohttp.ClientSession:
         if self._session is None:
             timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_WITHIN, sock_read=SILENT_AT_MOST)
             connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=60)
-            self._session = aiohttp.ClientSession(timeout=timeout, connector=connector, auto_decompress=True)
+            self._session = aiohttp.ClientSession(
+                timeout=timeout, connector=connector, cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=True
+            )
         return self._session
 
 
@@ -295,7 +323,7 @@ class _Reader:
     def finished(self) -> Finished:
         """The end; a stream that stops without one was cut off."""
         if self._reason is None and not self._done:
-            raise ModelUnavailable("The model's server closed the stream in mid answer.")
+            raise _Retryable("The model's server closed the stream in mid answer.")
         return Finished(self._usage, truncated=self._reason == "length")
 
 
@@ -310,7 +338,21 @@ def _counted(usage: _Usage) -> Usage:
     )
 
 
-def _refused(status: int, body: bytes) -> ModelUnavailable | Invalid:
+class _Retryable(ModelUnavailable):
+    """A failure that may pass; `wait` is how long the server wants us to wait, in seconds."""
+
+    wait: float | None = None
+
+
+def _seconds(retry_after: str | None) -> float | None:
+    """What a server says in `retry-after`, within reason."""
+    try:
+        return min(LONGEST_WAIT, max(0.0, float(retry_after))) if retry_after is not None else None
+    except ValueError:
+        return None  # a date; few send one
+
+
+def _refused(status: int, body: bytes, wait: float | None) -> ModelUnavailable | Invalid:
     try:
         told = _told(msgspec.json.decode(body))
     except msgspec.DecodeError:
@@ -318,7 +360,13 @@ def _refused(status: int, body: bytes) -> ModelUnavailable | Invalid:
     message = f"The model's server answered {status}: {told}"
     if status in (400, 413, 422) and _TOO_LONG.search(told + str(body[:2000])):
         return ContextTooLarge(message)
-    return BadInput(message) if status in (400, 404, 413, 422) else ModelUnavailable(message)
+    if status in (400, 404, 413, 422):
+        return BadInput(message)
+    if status not in (408, 425, 429) and status < 500:
+        return ModelUnavailable(message)
+    error = _Retryable(message)
+    error.wait = wait
+    return error
 
 
 def _told(error: Any) -> str:
