@@ -1,4 +1,4 @@
-"""What is left of a long talk: facts, decisions and tasks that were planted in it, after many compactions. `make memory`.
+"""What is left of a long talk: things that were planted in it, after many compactions. `make memory` runs it.
 
 Five hundred turns go through a window of 4,000 tokens. Some of what is said is pinned, some was done by a tool, some is
 just said. At the end the harness looks at what the model is sent: pins, the latest task and everything that was done
@@ -44,9 +44,8 @@ TALK = Slug("memory")
 FILLER = "We went on to talk of the weather, of bread and of trains that are late, as one does in the evening. " * 2
 PINS = [f"Rule {n}: never order from supplier {n}77." for n in range(10)]
 ACTIONS = [f"invoice-{n}42" for n in range(15)]
-FACTS = [
-    f"The {thing} is kept in room {n}31." for n, thing in enumerate(["ladder", "piano", "safe", "map", "boat"] * 2)
-]
+THINGS = ["ladder", "piano", "safe", "map", "boat", "drum", "lamp", "sledge", "tent", "kite"]
+FACTS = [f"The {thing} is kept in room {n}31." for n, thing in enumerate(THINGS)]
 DECISIONS = [f"We decided to paint wall {n}9 in blue." for n in range(5)]
 TASK = "Open task: call the plumber before Friday."
 
