@@ -145,6 +145,8 @@ async def test_a_summary_is_made_after_the_turn_and_no_turn_waits_for_it(rooms: 
     (await model.asked()).finish("They began to talk.")  # the past is longer than a piece
     await settled(app)
 
+    usage = await app.gateway.usage(await app.gateway.find(ALICE, WORK))
+    assert usage.input_tokens == 10 * len(asked(model)) + 90 + 10  # the summary's cost is on the bill
     [entry] = await compactions(app)
     assert isinstance(entry.body, Compaction)
     assert (entry.body.summary, entry.body.by) == ("They began to talk.", "default")

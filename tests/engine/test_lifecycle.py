@@ -629,6 +629,7 @@ WITHOUT_OWNER = {
     "brought": "takes a turn that was read in its owner's name",
     "receipt": "takes a turn that was read in its owner's name",
     "last_turn": "takes a conversation that was read in its owner's name",
+    "usage": "takes a conversation that was read in its owner's name",
     "names": "takes a conversation that was read in its owner's name",
     "create": "makes something new",
 }

@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from legato.api import items
 from legato.api.door import Call, whole
+from legato.api.response import usage_object
 from legato.api.responses import Metadata, listing, page, replayed
 from legato.api.sse import EventStream
 from legato.api.stream import ResponseStream
@@ -88,8 +89,9 @@ async def create(call: Call) -> Response:
 
 
 async def retrieve(call: Call) -> Response:
-    """`GET /v1/conversations/{id}`"""
-    return answer(shown(await find(call)))
+    """`GET /v1/conversations/{id}`, with what it has cost."""
+    conversation = await find(call)
+    return answer(shown(conversation) | {"usage": usage_object(await call.gateway.usage(conversation))})
 
 
 async def update(call: Call) -> Response:

@@ -51,7 +51,7 @@ SHAPES: dict[Route, Shape] = {
     context.receipt: Shape(schemas.Receipt, of_turn=True),
     conversations.create: _once(schemas.Conversation, conversations.CreateConversation, body_optional=True),
     conversations.list_conversations: Shape(schemas.ConversationPage, query=schemas.ConversationPaging),
-    conversations.retrieve: Shape(schemas.Conversation),
+    conversations.retrieve: Shape(schemas.CountedConversation),
     conversations.update: _once(schemas.Conversation, conversations.UpdateConversation),
     conversations.delete: Shape(schemas.ConversationDeleted),
     conversations.create_items: _once(schemas.ItemPage, conversations.CreateItems),

@@ -316,6 +316,10 @@ class Conversation(Struct):
     metadata: Metadata
 
 
+class CountedConversation(Conversation):
+    usage: ResponseUsage
+
+
 class AliasedConversation(Conversation):
     name: str
 

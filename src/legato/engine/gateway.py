@@ -278,6 +278,10 @@ class Gateway:
         """The number of the newest turn of a conversation that was read."""
         return await self._db.read(turns.newest_number, conversation.id)
 
+    async def usage(self, conversation: Conversation) -> Usage:
+        """What a conversation that was read has cost."""
+        return await self._db.read(turns.usage_of, conversation.id)
+
     async def names(self, conversation: Conversation) -> list[tuple[str, str]]:
         """Every (scheme, value) by which a conversation that was read is known."""
         return await self._db.read(directory.names, conversation.id)

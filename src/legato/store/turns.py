@@ -440,6 +440,12 @@ async def of_conversation(tx: Tx, conversation_id: ConversationId, after: int, l
     return [_turn(row) for row in await tx.run("turns_of", conversation=conversation_id, after=after, limit=limit)]
 
 
+async def usage_of(tx: Tx, conversation_id: ConversationId) -> Usage:
+    """What the turns of a conversation have cost, by the log."""
+    [counted] = await tx.run("usage_of", conversation=conversation_id)
+    return Usage(*(int(number or 0) for number in counted))
+
+
 async def newest_number(tx: Tx, conversation_id: ConversationId) -> int:
     """How many turns were admitted to a conversation."""
     [[n]] = await tx.run("newest_number", id=conversation_id)

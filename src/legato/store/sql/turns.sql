@@ -30,6 +30,19 @@ update turns set deleted_at = {now} where id = :id and deleted_at is null return
 update conversations set last_n = last_n + 1, tip_turn = coalesce(:tip, tip_turn), updated_at = {now}
 where id = :id returning last_n;
 
+-- name: usage_of [sqlite]
+-- What a conversation has cost, upkeep included.
+select sum(usage ->> 'input_tokens'), sum(usage ->> 'output_tokens'), sum(usage ->> 'cached_tokens'),
+sum(usage ->> 'cache_write_tokens'), sum(usage ->> 'reasoning_tokens')
+from turns where conversation_id = :conversation and usage is not null;
+
+-- name: usage_of [postgres]
+-- What a conversation has cost, upkeep included.
+select sum((usage::json ->> 'input_tokens')::bigint), sum((usage::json ->> 'output_tokens')::bigint),
+sum((usage::json ->> 'cached_tokens')::bigint), sum((usage::json ->> 'cache_write_tokens')::bigint),
+sum((usage::json ->> 'reasoning_tokens')::bigint)
+from turns where conversation_id = :conversation and usage is not null;
+
 -- name: add_turn
 insert into turns (id, conversation_id, n, parent_turn, principal, dedup_key, request_hash, kind, status, busy, input, created_at)
 values (:id, :conversation, :n, :parent_turn, :principal, :dedup_key, :request_hash, :kind, 'queued', :busy, :input, {now})
