@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: serve test long check lint format bench memory rules clean
+.PHONY: serve test long check lint format bench bench-core bench-wire memory rules clean
 
 serve: $(VENV)/.runtime  ## run the gateway on http://127.0.0.1:8420
 	@exec $(BIN)/legato serve
@@ -27,12 +27,17 @@ format: $(VENV)/.dev  ## put the code into its one form
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(VENV)/.dev  ## speed, as ratios to a baseline measured in the same run
+bench: bench-core bench-wire  ## speed, as ratios to a baseline measured in the same run
+
+bench-core: $(VENV)/.dev  ## the store and the engine
 	$(BIN)/python bench/core.py
 	$(BIN)/python bench/memory.py
 
 memory: $(VENV)/.dev  ## what is left of a long talk after many compactions
 	$(BIN)/python bench/memory.py
+
+bench-wire: $(VENV)/.dev  ## a whole gateway between a client and a provider
+	$(BIN)/python bench/wire.py
 
 rules: $(VENV)/.dev  ## remove each rule of the design once and see its test go red
 	$(BIN)/python tests/rules.py

@@ -32,7 +32,7 @@ from legato.domain.entries import (
     ToolResult,
     draft,
 )
-from legato.domain.events import AnyEvent, Delta, Opened
+from legato.domain.events import AnyEvent, Closed, Delta, Opened
 from legato.domain.turns import After, Fresh, Input, Options, Submission, Target, Turn, Usage
 from legato.errors import BadInput, ModelUnavailable
 
@@ -326,9 +326,7 @@ async def _chunks(call: Call, turn: Turn, include_usage: bool) -> AsyncGenerator
         message = f"{ended.failure.message} ({ended.failure.code})"
         error = {"message": message, "type": "server_error", "param": None, "code": ended.failure.code}
         yield data_line({"error": error})
-    entries, _ = await call.gateway.told(ended)
-    said = [entry.body for entry in entries if isinstance(entry.body, Message) and entry.body.role == "assistant"]
-    finish = _finish_reason(ended, cut=bool(said) and said[-1].incomplete, called=bool(told.calls))
+    finish = _finish_reason(ended, cut=told.cut, called=bool(told.calls))
     yield chunk({}, finish, legato=_legato(ended))
     if include_usage:
         yield data_line({**head, "choices": [], "usage": _usage(ended.usage or Usage()), "legato": _legato(ended)})
@@ -341,6 +339,7 @@ class _Told:
     def __init__(self) -> None:
         self._kinds: dict[int, str] = {}
         self.calls: dict[int, int] = {}
+        self.cut = False  # the last message was cut off
 
     def take(self, event: AnyEvent) -> dict[str, Any] | None:
         match event:
@@ -355,6 +354,8 @@ class _Told:
             case Delta(index=index, text=text):
                 field = {"message": "content", "reasoning": "reasoning_content"}.get(self._kinds[index])
                 return {field: text} if field else None
+            case Closed(index=index, incomplete=incomplete) if self._kinds.get(index) == "message":
+                self.cut = incomplete
             case _:
                 pass
         return None

@@ -122,7 +122,7 @@ class Call:
             return None
         if not 1 <= len(key) <= 255:
             raise BadInput("Idempotency-Key must be 1 to 255 characters.", param="Idempotency-Key")
-        return f"{self.request.method} {self.request.url.path} {key}"
+        return f"{self.request.method} {self.request.scope['path']} {key}"
 
     @property
     def dedup(self) -> Dedup | None:
@@ -139,7 +139,7 @@ class Call:
         """What makes two requests the same: their path, their body, and the conversation that a header names."""
         named = [(self._header(header) or "").encode() for header in SESSION_HEADERS]
         digest = hashlib.sha256()
-        for data in [self.request.url.path.encode(), self.raw, *named]:
+        for data in [self.request.scope["path"].encode(), self.raw, *named]:
             digest.update(len(data).to_bytes(8, "big") + data)
         return digest.hexdigest()
 

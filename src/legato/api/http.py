@@ -6,11 +6,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Match
 from starlette.routing import Route as StarletteRoute
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from legato.api import chat, context, conversations, models, openapi, responses, runs, sessions
 from legato.api.door import Api, Route, admit
 from legato.api.operations import operations
-from legato.api.wire import answer, envelope, guarded
+from legato.api.wire import Endpoint, answer, envelope, guarded
 from legato.domain.ids import new_id
 
 ROUTES: list[tuple[str, str, Route]] = [
@@ -60,8 +61,9 @@ ROUTES: list[tuple[str, str, Route]] = [
 """Every route that needs a key."""
 
 
-def build(api: Api) -> Starlette:
+def build(api: Api) -> ASGIApp:
     """Everything that is served. The operations and the description of the API need no key; everything else does."""
+    behind = [(method, path, guarded(_behind(api, route))) for method, path, route in ROUTES]
     routes = [
         StarletteRoute(path, guarded(endpoint), methods=["GET"]) for path, endpoint in operations(api.gateway).items()
     ]
@@ -75,9 +77,24 @@ def build(api: Api) -> Starlette:
         return Response(shown, media_type="text/html")
 
     routes += [StarletteRoute("/openapi.json", guarded(document)), StarletteRoute("/docs", guarded(page))]
-    routes += [StarletteRoute(path, guarded(_behind(api, route)), methods=[method]) for method, path, route in ROUTES]
+    routes += [StarletteRoute(path, endpoint, methods=[method]) for method, path, endpoint in behind]
+    plain = {(method, path): endpoint for method, path, endpoint in behind if "{" not in path}
     app = Starlette(routes=routes, exception_handlers={HTTPException: _plain_error})
     app.router.redirect_slashes = False
+    return _quick(plain, app)
+
+
+def _quick(endpoints: dict[tuple[str, str], Endpoint], rest: ASGIApp) -> ASGIApp:
+    """Paths without parameters are looked up, not searched for: the routes of every turn are among them."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        endpoint = endpoints.get((scope.get("method", ""), scope.get("path", "")))
+        if endpoint is None:
+            await rest(scope, receive, send)
+        else:
+            response = await endpoint(Request(scope, receive))
+            await response(scope, receive, send)
+
     return app
 
 

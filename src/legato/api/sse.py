@@ -1,10 +1,11 @@
-"""Server-sent events: each in one write, a comment when there is silence, and a client that leaves is noticed.
+"""Server-sent events: each whole in one write, a comment when there is silence, and a client that leaves is noticed.
 
-Leaving stops only the telling. The turn goes on.
+Leaving stops only the telling. The turn goes on. Events that are there together go out together: a write costs more
+than making the event.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, suppress
 
 import structlog
@@ -17,6 +18,7 @@ logger = structlog.get_logger(__name__)
 
 KEEP_ALIVE = 15.0
 COMMENT = b": keep-alive\n\n"
+AT_ONCE = 256  # events that may wait for a client that reads slowly
 
 
 class EventStream(Response):
@@ -28,43 +30,83 @@ class EventStream(Response):
         super().__init__(headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no", **(headers or {})})
         del self.headers["content-length"]
         self._chunks = chunks
+        self._ready: list[bytes] = []
+        self._news = asyncio.Event()
+        self._room = asyncio.Event()
+        self._ended = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        telling = asyncio.create_task(self._tell(send))
+        telling = asyncio.create_task(self._tell())
         leaving = asyncio.create_task(_left(receive))
+        leaving.add_done_callback(lambda _: telling.cancel())
         try:
-            await asyncio.wait({telling, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            await self._write(send)
+            if not leaving.done():
+                await telling  # a fault there is raised here: the client sees a stream without an end
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
             leaving.cancel()
             telling.cancel()
             with suppress(asyncio.CancelledError):
                 await telling
 
-    async def _tell(self, send: Send) -> None:
-        async with aclosing(self._chunks) as chunks:
-            coming = asyncio.ensure_future(anext(chunks, None))
-            try:
-                while True:
-                    done, _ = await asyncio.wait({coming}, timeout=KEEP_ALIVE)
-                    if not done:
-                        await send({"type": "http.response.body", "body": COMMENT, "more_body": True})
-                        continue
-                    try:
-                        chunk = coming.result()
-                    except LegatoError as error:  # deleted, or we are leaving: the client asks again and is told
-                        logger.info("stream ended early", code=error.code)
-                        break
-                    if chunk is None:
-                        break
-                    await send({"type": "http.response.body", "body": chunk, "more_body": True})
-                    coming = asyncio.ensure_future(anext(chunks, None))
-            finally:
-                if not coming.done():
-                    coming.cancel()
-                    with suppress(asyncio.CancelledError):
-                        await coming
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
+    async def _tell(self) -> None:
+        """Take the events as they come."""
+        try:
+            async with aclosing(self._chunks) as chunks:
+                async for chunk in chunks:
+                    self._put(chunk)
+                    if len(self._ready) >= AT_ONCE:
+                        self._room.clear()
+                        await self._room.wait()
+        except LegatoError as error:  # deleted, or we are leaving: the client asks again and is told
+            logger.info("stream ended early", code=error.code)
+        finally:
+            self._ended = True
+            self._news.set()
+
+    def _put(self, chunk: bytes) -> None:
+        self._ready.append(chunk)
+        self._news.set()
+
+    async def _write(self, send: Send) -> None:
+        """Send what is there, in one write, until nothing more can come."""
+        silence = _Silence(self._put)
+        try:
+            while self._ready or not self._ended:
+                await self._news.wait()
+                self._news.clear()
+                ready, self._ready = self._ready, []
+                self._room.set()
+                if ready:
+                    silence.broken()
+                    await send({"type": "http.response.body", "body": b"".join(ready), "more_body": True})
+        finally:
+            silence.end()
+
+
+class _Silence:
+    """Puts a comment into a stream that says nothing for a while. One timer, moved only when it goes off."""
+
+    def __init__(self, put: Callable[[bytes], None]) -> None:
+        self._put = put
+        self._loop = asyncio.get_running_loop()
+        self._since = self._loop.time()
+        self._timer = self._loop.call_at(self._since + KEEP_ALIVE, self._look)
+
+    def broken(self) -> None:
+        self._since = self._loop.time()
+
+    def end(self) -> None:
+        self._timer.cancel()
+
+    def _look(self) -> None:
+        now = self._loop.time()
+        if now >= self._since + KEEP_ALIVE:
+            self._since = now
+            self._put(COMMENT)
+        self._timer = self._loop.call_at(self._since + KEEP_ALIVE, self._look)
 
 
 async def _left(receive: Receive) -> None:

@@ -61,7 +61,7 @@ class Message(Body, frozen=True, tag="message"):
 
     @property
     def text(self) -> str:
-        return "".join(part.text for part in self.parts if isinstance(part, Text))
+        return "".join([part.text for part in self.parts if isinstance(part, Text)])
 
 
 class Reasoning(Body, frozen=True, tag="reasoning"):

@@ -11,6 +11,7 @@ of its code, and nothing a user types can be query syntax. `y…` and `z…` are
 
 import hashlib
 import unicodedata
+from functools import lru_cache
 
 PLAIN = frozenset("abcdefghijklmnopqrstuvw0123456789")
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
@@ -30,8 +31,9 @@ def contains(text: str, query: str) -> bool:
 def grams(text: str) -> set[str]:
     """The codes under which a text is found."""
     plain = normalise(text)
-    codes = [_code(c) for c in plain]
-    return {"".join(codes[i : i + 3]) for i in range(len(codes))}
+    codes = list(map(_code, plain))
+    ends = {"".join(codes[-length:]) for length in (1, 2) if len(codes) >= length}
+    return ends.union(map("".join, zip(codes, codes[1:], codes[2:], strict=False)))
 
 
 def query_grams(query: str) -> tuple[list[str], str | None]:
@@ -47,6 +49,7 @@ def tag(letter: str, value: str) -> str:
     return letter + hashlib.sha256(value.encode()).hexdigest()[:32]
 
 
+@lru_cache(maxsize=4096)
 def _code(char: str) -> str:
     if char in PLAIN:
         return char

@@ -47,17 +47,7 @@ class _Shaper:
             if isinstance(body, Message) and body.role != "assistant":
                 self.out.append(self.cut_off)
             self.cut_off = None
-        match body:
-            case ToolCall(call_id=call_id):
-                self._next_step_if_answered()
-                if call_id not in self.seen:
-                    self.seen.add(call_id)
-                    self.calls[call_id] = body
-            case ToolResult(call_id=call_id):
-                if call_id in self.calls and call_id not in self.results:
-                    self.results[call_id] = body
-                else:
-                    self._say(_as_text(body))
+        match body:  # what is most frequent first
             case Message(role="assistant") | Reasoning():
                 self._next_step_if_answered()
                 if body.incomplete:
@@ -68,6 +58,16 @@ class _Shaper:
                 self.spoken = True
                 if not _empty(body):
                     self._say(body)
+            case ToolCall(call_id=call_id):
+                self._next_step_if_answered()
+                if call_id not in self.seen:
+                    self.seen.add(call_id)
+                    self.calls[call_id] = body
+            case ToolResult(call_id=call_id):
+                if call_id in self.calls and call_id not in self.results:
+                    self.results[call_id] = body
+                else:
+                    self._say(_as_text(body))
             case _:
                 pass  # notes, setups and controls are not for the model
 
@@ -89,7 +89,7 @@ class _Shaper:
 def _empty(item: Message | Reasoning) -> bool:
     if isinstance(item, Reasoning):
         return not item.text and not item.encrypted
-    return not any(not isinstance(part, Text) or part.text.strip() for part in item.parts)
+    return all(isinstance(part, Text) and (not part.text or part.text.isspace()) for part in item.parts)
 
 
 def _as_text(result: ToolResult) -> Message:
@@ -98,6 +98,8 @@ def _as_text(result: ToolResult) -> Message:
 
 def _without_idle_reasoning(items: list[Item]) -> list[Item]:
     """Drop reasoning that led to nothing the model said or called."""
+    if Reasoning not in set(map(type, items)):
+        return items
     kept: list[Item] = []
     after: Item | None = None
     for item in reversed(items):

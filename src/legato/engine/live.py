@@ -7,7 +7,7 @@ not be committed at once: see `journal`.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from math import inf
 from typing import TypeVar
@@ -31,7 +31,9 @@ class _Feed:
     def __init__(self) -> None:
         self.start: float = inf  # the number of the first event kept
         self.events: list[AnyEvent] = []
-        self.watched = asyncio.Event()
+        self.ended = False  # nothing comes after them
+        self.watched = False
+        self.on_watched: Callable[[], None] | None = None
 
     def add(self, events: list[AnyEvent], keep: int) -> None:
         self.events += events
@@ -72,7 +74,9 @@ class Live:
 
     def close(self, turn_id: TurnId, turn: Turn | None) -> None:
         """The turn ended (or left this node: then there is no `turn`, and the database says how it goes on)."""
-        self._feeds.pop(turn_id, None)
+        feed = self._feeds.pop(turn_id, None)
+        if feed is not None:
+            feed.ended = turn is not None
         self.nudge(turn_id, turn)
         self._db.tell(Hint("events", turn_id))
 
@@ -96,13 +100,19 @@ class Live:
     def watch(self, turn_id: TurnId) -> None:
         """Someone, here or elsewhere, follows this turn."""
         if feed := self._feeds.get(turn_id):
-            feed.watched.set()
+            feed.watched = True
+            if feed.on_watched is not None:
+                call, feed.on_watched = feed.on_watched, None
+                call()
 
-    async def audience(self, turn_id: TurnId, timeout: float) -> None:
-        """Wait until someone follows this turn, at most so long."""
-        watched = self._feeds[turn_id].watched
-        if not watched.is_set():
-            await _within(timeout, watched.wait())
+    def when_watched(self, turn_id: TurnId, call: Callable[[], None]) -> bool:
+        """Call when someone follows this turn; at once, and true, when someone does."""
+        feed = self._feeds[turn_id]
+        if feed.watched:
+            call()
+        else:
+            feed.on_watched = call
+        return feed.watched
 
     # -- the followers' side
 
@@ -113,12 +123,14 @@ class Live:
                 self.watch(turn_id)
             else:
                 self._db.tell(Hint("follow", turn_id))
+            feed: _Feed | None = None
             while True:
                 bell.clear()  # before looking, so that nothing that comes after is missed
-                feed = self._feeds.get(turn_id)
-                ended = False
+                if feed is None or not feed.ended:
+                    feed = self._feeds.get(turn_id)
                 if feed is not None and n >= feed.start:
                     events = feed.events[n - int(feed.start) :]
+                    ended = feed.ended
                 else:
                     turn, events = await self._events(turn_id, n)
                     ended = turn.ended
@@ -129,12 +141,12 @@ class Live:
                     return
                 self._check_open()
                 if not events:
-                    await _within(POLL, bell.wait())
+                    await _rung(bell)
 
     async def news(self, bell: asyncio.Event) -> None:
         """Wait until the bell of a conversation is rung: something may have been admitted to it."""
         self._check_open()
-        await _within(POLL, bell.wait())
+        await _rung(bell)
         self._check_open()
 
     async def ended(self, waited_for: Turn) -> Turn:
@@ -189,6 +201,15 @@ class Live:
             bells.discard(bell)
             if not bells and self._bells.get(followed) is bells:
                 del self._bells[followed]
+
+
+async def _rung(bell: asyncio.Event) -> None:
+    """Wait for the bell, which rings by itself after a while."""
+    timer = asyncio.get_running_loop().call_later(POLL, bell.set)
+    try:
+        await bell.wait()
+    finally:
+        timer.cancel()
 
 
 async def _within(seconds: float, thing: Awaitable[T]) -> T | None:

@@ -34,7 +34,7 @@ from legato.engine import prompt, recovery
 from legato.engine.calls import carry_out
 from legato.engine.compaction import LEFT_OUT, Compactor, SummaryFailed, failure_note
 from legato.engine.interrupts import Interrupted, Interrupts
-from legato.engine.journal import Journal
+from legato.engine.journal import Journal, Pump
 from legato.engine.live import Live
 from legato.engine.protocols import ModelRequest
 from legato.engine.roster import Cast, Roster
@@ -54,9 +54,17 @@ class TurnRun:
     """One turn under one lease. `interrupts` may be used while `run` is under way."""
 
     def __init__(
-        self, db: Database, live: Live, roster: Roster, compactor: Compactor, lease: Lease, *, max_attempts: int
+        self,
+        lease: Lease,
+        *,
+        db: Database,
+        live: Live,
+        pump: Pump,
+        roster: Roster,
+        compactor: Compactor,
+        max_attempts: int,
     ) -> None:
-        self._db, self._live, self._roster, self._compactor = db, live, roster, compactor
+        self._db, self._live, self._pump, self._roster, self._compactor = db, live, pump, roster, compactor
         self._max_attempts = max_attempts
         self.lease = lease
         self.interrupts = Interrupts()
@@ -77,11 +85,14 @@ class TurnRun:
             async with asyncio.TaskGroup() as group:
                 remains, view = await self._prepare()
                 self._step = Step(remains.index, frozenset(tool.name for tool in self.turn.input.options.tools))
-                self._journal = Journal(self._db, self._live, self.lease, remains.n)
+                self._journal = Journal(self._db, self._live, self._pump, self.lease, remains.n)
                 self._live.begin(self.turn.id, remains.n)
-                pump = group.create_task(self._journal.pump())
-                ending = await self._outcome(remains, view)
-                pump.cancel()
+                watching = group.create_task(self._journal.watch())
+                try:
+                    ending = await self._outcome(remains, view)
+                finally:
+                    self._journal.close()
+                watching.cancel()
             return ending
         except ExceptionGroup as errors:
             if errors.subgroup(LeaseLost):

@@ -16,6 +16,7 @@ from legato.domain.ids import ConversationId, NodeId, TurnId, new_node_id
 from legato.domain.turns import Lease, Turn
 from legato.engine import metrics
 from legato.engine.compaction import CompactionSettings, Compactor
+from legato.engine.journal import Pump
 from legato.engine.live import Live
 from legato.engine.roster import Roster
 from legato.engine.turn import TurnRun
@@ -58,6 +59,7 @@ class Worker:
         self._index_now = asyncio.Event()
         self._idle = asyncio.Event()
         self._group = asyncio.TaskGroup()
+        self._pump = Pump(db, self._group.create_task)
         self._chores: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> "Worker":
@@ -195,7 +197,13 @@ class Worker:
 
     def _begin(self, lease: Lease) -> TurnRun:
         run = TurnRun(
-            self._db, self._live, self.roster, self.compactor, lease, max_attempts=self._settings.max_attempts
+            lease,
+            db=self._db,
+            live=self._live,
+            pump=self._pump,
+            roster=self.roster,
+            compactor=self.compactor,
+            max_attempts=self._settings.max_attempts,
         )
         self._running[lease.turn.id] = run
         if self._leaving:
