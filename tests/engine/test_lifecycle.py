@@ -626,6 +626,7 @@ WITHOUT_OWNER = {
     "check": "speaks of the process",
     "ended": "takes a turn that was read in its owner's name",
     "told": "takes a turn that was read in its owner's name",
+    "follow_on": "takes a turn that was read in its owner's name",
     "brought": "takes a turn that was read in its owner's name",
     "receipt": "takes a turn that was read in its owner's name",
     "last_turn": "takes a conversation that was read in its owner's name",

@@ -317,7 +317,7 @@ async def _chunks(call: Call, turn: Turn, include_usage: bool) -> AsyncGenerator
 
     yield chunk({"role": "assistant", "content": ""})
     told = _Told()
-    async for _, event in call.gateway.follow(call.caller.principal, turn.id):
+    async for _, event in call.gateway.follow_on(turn):
         delta = told.take(event)
         if delta is not None:
             yield chunk(delta)

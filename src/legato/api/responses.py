@@ -328,7 +328,7 @@ async def _chunks(
     for event in stream.begin(response_object(turn, [], (await gateway.told(turn))[1]) | {"id": turn_id}):
         if event["sequence_number"] > after:
             yield encode(event)
-    async for _, told in gateway.follow(principal, turn.id):
+    async for _, told in gateway.follow_on(turn):
         for event in stream.take(told):
             if event["sequence_number"] > after:
                 yield encode(event)

@@ -94,7 +94,7 @@ async def approval(call: Call) -> Response:
 async def told(call: Call, turn_id: TurnId, turn: Turn) -> AsyncGenerator[bytes, None]:
     """What happens in a run, as it happens."""
     telling = _Telling(turn_id)
-    async for _, event in call.gateway.follow(call.caller.principal, turn.id):
+    async for _, event in call.gateway.follow_on(turn):
         for line in telling.take(event):
             yield data_line(line)
     turn = await call.gateway.turn(call.caller.principal, turn.id)

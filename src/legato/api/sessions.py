@@ -175,7 +175,7 @@ async def _told(call: Call, turn: Turn) -> AsyncGenerator[bytes, None]:
     opened: dict[int, Opened] = {}
     names: dict[str, str] = {}
     yield named_event("run.started", about)
-    async for _, event in call.gateway.follow(call.caller.principal, turn.id):
+    async for _, event in call.gateway.follow_on(turn):
         match event:
             case Opened(index=index):
                 opened[index] = event

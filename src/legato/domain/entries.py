@@ -195,3 +195,14 @@ class Entry(Struct, frozen=True):
     turn_id: TurnId
     body: AnyBody
     created_at: float
+
+
+class View(Struct, frozen=True):
+    """What a model sees of a conversation: the setup in force, the summary of the past, the entries verbatim.
+    `head` and `control` say of which state of the log this is the view."""
+
+    setup: Setup | None
+    summary: Compaction | None
+    entries: tuple[Entry, ...]
+    head: int
+    control: int

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from msgspec import Struct, field
 
-from legato.domain.entries import Draft, Tool
+from legato.domain.entries import Draft, Tool, View
 from legato.domain.handles import Address, ById, External, Fingerprint, Slug
 from legato.domain.ids import ConversationId, PrincipalId, TurnId, new_turn_id
 
@@ -149,11 +149,12 @@ class Submission(Struct, frozen=True, kw_only=True):
 
 class Lease(Struct, frozen=True):
     """The right to run a turn. Every write names the fence; a newer holder has a higher one. `begun`: another holder
-    has had it before and left something behind."""
+    has had it before and left something behind. `view` is what the model sees, where that was at hand."""
 
     turn: Turn
     fence: int
     begun: bool
+    view: View | None = None
 
 
 class Admission(Struct, frozen=True):

@@ -27,6 +27,7 @@ from legato.domain.entries import (
     Text,
     ToolCall,
     ToolResult,
+    View,
     draft,
 )
 from legato.domain.folding import EXCHANGES, Fold, actions, fold, trim, whole_places
@@ -36,7 +37,6 @@ from legato.engine import tokens, windows
 from legato.engine.protocols import Finished, ModelRequest, Sized, TextChunk
 from legato.engine.roster import Cast, Roster
 from legato.errors import ContextTooLarge, LegatoError, ModelUnavailable
-from legato.store.log import View
 
 logger = structlog.get_logger(__name__)
 

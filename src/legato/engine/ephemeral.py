@@ -9,7 +9,7 @@ from contextlib import aclosing
 
 from msgspec import structs
 
-from legato.domain.entries import AnyBody, Draft, Entry, ToolCall, draft
+from legato.domain.entries import AnyBody, Draft, Entry, ToolCall, View, draft
 from legato.domain.events import Answered, AnyEvent
 from legato.domain.turns import Failure, Turn, Usage
 from legato.engine import prompt
@@ -18,7 +18,6 @@ from legato.engine.interrupts import Interrupts
 from legato.engine.roster import Cast
 from legato.engine.step import Step
 from legato.errors import LegatoError, LimitReached
-from legato.store.log import View
 
 
 class Ephemeral:

@@ -27,6 +27,7 @@ from legato.domain.entries import (
     Pin,
     Remove,
     Rewind,
+    View,
     draft,
     kind_of,
 )
@@ -45,7 +46,6 @@ from legato.errors import BadInput, Draining, LegatoError, Stale
 from legato.store import blobs as store_blobs
 from legato.store import directory, log, requests, search, turns
 from legato.store.database import Database, Hint, Tx
-from legato.store.log import View
 from legato.store.requests import Made
 from legato.store.search import Hit
 
@@ -143,14 +143,19 @@ class Gateway:
 
     async def follow(self, principal: PrincipalId, turn_id: TurnId, n: int = 0) -> AsyncIterator[tuple[int, AnyEvent]]:
         """Every event of a turn from number `n` on, until it has ended. Leaving stops nothing."""
-        followed: TurnId | None = None
+        async for numbered in self.follow_on(await self.turn(principal, turn_id), n):
+            yield numbered
+
+    async def follow_on(self, turn: Turn, n: int = 0) -> AsyncIterator[tuple[int, AnyEvent]]:
+        """The same for a turn that was submitted or read in its owner's name."""
         while True:
-            turn = await self.turn(principal, turn_id)
-            if turn.id == followed:
-                return
-            followed = turn.id
             async for place, event in self._live.follow(turn.id, n):
                 yield place, event
+            if turn.status == "running":  # one that runs joins no other
+                return
+            followed, turn = turn.id, await self.turn(turn.principal, turn.id)
+            if turn.id == followed:
+                return
             n = 0  # where an input joined another turn, its followers see that turn from its start
 
     async def watch(
@@ -295,7 +300,7 @@ class Gateway:
         conversation = await self.find(principal, handle)
         return await self._with_bytes(principal, await self._db.read(log.read_transcript, conversation.id))
 
-    async def context(self, principal: PrincipalId, handle: Handle) -> log.View:
+    async def context(self, principal: PrincipalId, handle: Handle) -> View:
         """What the model sees of a conversation."""
         conversation = await self.find(principal, handle)
         return await self._db.read(log.read_context, conversation.id)

@@ -26,6 +26,7 @@ from legato.domain.entries import (
     Reasoning,
     ToolCall,
     ToolResult,
+    View,
     draft,
 )
 from legato.domain.events import Answered, AnyEvent, Folded
@@ -42,7 +43,6 @@ from legato.engine.step import Step
 from legato.errors import ContextTooLarge, Defect, LeaseLost, LegatoError, StoreUnavailable
 from legato.store import blobs, log, turns
 from legato.store.database import Database, Hint, Tx
-from legato.store.log import View
 from legato.store.turns import Ending
 
 logger = structlog.get_logger(__name__)
@@ -104,7 +104,10 @@ class TurnRun:
 
     async def _prepare(self) -> tuple[recovery.Remains, View]:
         if not self.lease.begun:
-            return recovery.remains([], []), await self._db.read(log.read_context, self.turn.conversation_id)
+            at_hand = self.lease.view
+            if at_hand is None:
+                at_hand = await self._db.read(log.read_context, self.turn.conversation_id)
+            return recovery.remains([], []), at_hand
         events, entries, view = await self._db.read(_left_behind, self.turn)
         return recovery.remains(events, entries), view
 

@@ -20,6 +20,7 @@ from legato.domain.entries import (
     Reasoning,
     Setup,
     ToolCall,
+    View,
     kind_of,
     span_of,
 )
@@ -40,17 +41,6 @@ class Stretch(Struct, frozen=True):
     conversation_id: ConversationId
     base: int
     upto: int
-
-
-class View(Struct, frozen=True):
-    """What a model sees of a conversation: the setup in force, the summary of the past, the entries verbatim.
-    `head` and `control` say of which state of the log this is the view."""
-
-    setup: Setup | None
-    summary: Compaction | None
-    entries: tuple[Entry, ...]
-    head: int
-    control: int
 
 
 async def append(

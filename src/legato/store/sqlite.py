@@ -206,6 +206,7 @@ class Sqlite:
         connection = apsw.Connection(str(self._path), vfs=self._vfs, statementcachesize=256)
         try:
             connection.set_busy_timeout(10_000)
+            connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)  # a plan holds whatever is bound
             if not writable:
                 connection.execute("pragma query_only = on")
                 return connection

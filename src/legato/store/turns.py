@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from msgspec import Struct, json, structs
 
 from legato.domain.conversations import Conversation
-from legato.domain.entries import Draft, Entry, Hide, draft, span_of
+from legato.domain.entries import Draft, Entry, Hide, View, draft, span_of
 from legato.domain.events import AnyEvent, Joined, retell
 from legato.domain.handles import ById
 from legato.domain.ids import ConversationId, NodeId, PrincipalId, TurnId
@@ -34,6 +34,7 @@ from legato.errors import BadInput, ConversationBusy, DedupMismatch, LeaseLost, 
 from legato.store import directory, log, outbox
 from legato.store.database import Row, Tx, one
 
+AT_HAND = 64  # entries of a log that is read along with the claim: a short one costs less than asking again
 RETRY_WITHIN = 60.0  # seconds after its end in which a retry without a key still means the same turn
 
 _input = json.Decoder(Input)
@@ -216,8 +217,9 @@ async def _claim(
             continue
         hides = [draft(Hide(first, last, why="failed try")) for first, last in turn.input.hides]
         drafts = [] if begun else [*hides, *turn.input.drafts]
-        fence, _ = await log.open_head(tx, conversation_id, turn.id, drafts)
-        return Lease(turn, fence, begun)
+        fence, head = await log.open_head(tx, conversation_id, turn.id, drafts)
+        view = await log.read_context(tx, conversation_id) if head <= AT_HAND and not begun else None
+        return Lease(turn, fence, begun, view)
     return None
 
 
@@ -421,7 +423,7 @@ async def delete(tx: Tx, principal: PrincipalId, turn_id: TurnId) -> None:
     await tx.run("delete_turn", id=turn.id)
 
 
-async def context_for(tx: Tx, principal: PrincipalId, target: Target) -> tuple[ConversationId, log.View] | None:
+async def context_for(tx: Tx, principal: PrincipalId, target: Target) -> tuple[ConversationId, View] | None:
     """What a model would see there, and where that is, without anything being made or written."""
     if isinstance(target, Fresh):
         return None
