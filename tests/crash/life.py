@@ -107,6 +107,8 @@ async def live(job: Job) -> None:
         "agents.default.toolsets": ["hands"],
         "agents.default.max_steps": job.max_steps,
     }
+    if job.script == "fold":
+        settings |= {"models.scripted.kind": "demo", "models.scripted.context_window": 4_000}
     config, _ = load(job.file("home"), settings, environ={})
     async with asyncio.timeout(BOUND):
         async with open_app(

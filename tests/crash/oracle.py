@@ -9,7 +9,7 @@ import msgspec
 
 from crash.life import Report
 from crash.script import AGAIN, INPUTS, ONCE, noted, planned
-from legato.domain.entries import Message, Reasoning, ToolCall, ToolResult
+from legato.domain.entries import Compaction, Message, Reasoning, ToolCall, ToolResult
 from legato.domain.events import Answered, AnyEvent, Closed, Delta, Joined, Opened
 from legato.domain.ids import TurnId
 
@@ -24,6 +24,8 @@ def check(folder: Path, life: int, script: str = "talk") -> None:
     check_inputs(folder, report, script)
     check_turns(report)
     check_calls(folder, report, script)
+    folds = [entry for entry in report.entries if isinstance(entry.body, Compaction)]
+    assert bool(folds) == (script == "fold"), "only what is too long is folded"
     check_streams(report)
     check_seen(folder, report, life)
     assert report.findings == []
@@ -72,7 +74,7 @@ def check_calls(folder: Path, report: Report, script: str) -> None:
             assert call.name == ONCE, "what may be repeated is never in doubt"
             assert result.is_error
         else:
-            assert result.output == f"{call.name} {_key(call)}: done"
+            assert result.output.startswith(f"{call.name} {_key(call)}: done")
             assert not result.is_error
             assert happened[call.call_id] == 1 if call.name == ONCE else happened[call.call_id] >= 1
     assert {c.name for c in calls.values()} <= {ONCE, AGAIN}

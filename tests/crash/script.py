@@ -8,6 +8,7 @@ and the commit points of a scenario are the same in every run.
 import asyncio
 import json
 import os
+import re
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
@@ -18,6 +19,7 @@ from msgspec import Struct
 from legato.domain.entries import Message, Tool, ToolCall
 from legato.domain.ids import new_call_id
 from legato.domain.turns import Usage
+from legato.engine.compaction import INSTRUCTIONS
 from legato.engine.protocols import (
     CallChunk,
     CallOpened,
@@ -30,6 +32,8 @@ from legato.engine.protocols import (
 )
 
 LOOKING = "Let me look. "
+LONG = " and so on" * 200
+DONE_BEFORE = re.compile(r'"key": "([\w-]+)"')
 ONCE, AGAIN = "note", "look"
 """The tool that must not run twice, and the one that may."""
 
@@ -50,11 +54,12 @@ PLANS: dict[str, dict[str, tuple[Step, ...]]] = {
         "two": (Step(("And now ", "this. "), ((AGAIN, "two-a"), (ONCE, "two-b"))),),
     },
     "twenty": {"twenty": tuple(Step((f"Step {n}. ",), ((ONCE, f"step-{n}"),)) for n in range(1, 21))},
+    "fold": {"fold": tuple(Step(calls=((ONCE, f"fold-{n}"),)) for n in range(1, 9))},
     "plain": {},
 }
 """For each script, the steps that an input asks for. After them comes the answer."""
 
-INPUTS = {"talk": ("one", "two", "three"), "twenty": ("twenty",), "plain": ("plain",)}
+INPUTS = {"talk": ("one", "two", "three"), "twenty": ("twenty",), "fold": ("fold",), "plain": ("plain",)}
 """What the client of each script says."""
 
 
@@ -85,6 +90,10 @@ class Scripted:
         self._script, self._life, self._facts, self._on_step = script, life, facts, on_step
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+        if request.instructions == INSTRUCTIONS:
+            yield TextChunk("Things were noted.")
+            yield Finished(Usage(input_tokens=1, output_tokens=1))
+            return
         step = self._next(request)
         self._on_step(step)
         for text in step.says:
@@ -104,6 +113,9 @@ class Scripted:
         """The first step whose calls are not all in the context, else the answer."""
         said = [item.text for item in request.items if isinstance(item, Message) and item.role == "user"]
         made = {json.loads(item.arguments)["key"] for item in request.items if isinstance(item, ToolCall)}
+        for item in request.items:  # what was done before a summary is told in it
+            if isinstance(item, Message) and item.role == "system":
+                made |= set(DONE_BEFORE.findall(item.text))
         for text in said:
             for step in PLANS[self._script].get(text, ()):
                 if not {key for _, key in step.calls} <= made:
@@ -124,7 +136,8 @@ class Hands:
 
     async def call(self, invocation: Invocation) -> ToolOutput:
         note(self._effects, {"call_id": invocation.call_id, "name": invocation.name, **invocation.arguments})
-        return ToolOutput(f"{invocation.name} {invocation.arguments['key']}: done")
+        padding = LONG if invocation.arguments["key"].startswith("fold-") else ""
+        return ToolOutput(f"{invocation.name} {invocation.arguments['key']}: done{padding}")
 
 
 def note(path: Path, line: Any) -> None:

@@ -13,12 +13,13 @@ from crash.oracle import check
 from crash.trials import all_of, die, points_of, survive
 
 
-async def trial(nursery: Nursery, new_store: Stores, *points: Point) -> list[Point]:
+async def trial(nursery: Nursery, new_store: Stores, *points: Point, script: str = "talk") -> list[Point]:
     """One life is killed at each point, the next goes on to the end; returns the points of that last one."""
     async with new_store() as job:
+        job = msgspec.structs.replace(job, script=script)
         await die(nursery, (msgspec.structs.replace(job, life=n, point=p) for n, p in enumerate(points, 1)))
         heir = await survive(nursery, job, len(points) + 1)
-        check(Path(job.folder), heir.life)
+        check(Path(job.folder), heir.life, script)
         return points_of(heir)
 
 
@@ -30,6 +31,15 @@ async def test_a_process_killed_at_any_commit_point_loses_and_doubles_nothing(
     points = await trial(nursery, new_store)
     assert {point.name for point in points} >= {"admit", "add_events", "append", "absorb", "claim", "finish"}
     await all_of({f"killed at {p}": partial(trial, nursery, new_store, p) for p in points}, subtests)
+
+
+async def test_a_process_killed_at_any_commit_of_a_turn_that_folds_its_past_repeats_no_effect(
+    nursery: Nursery, new_store: Stores, subtests: pytest.Subtests
+) -> None:
+    """The turn is longer than the model's window; what its tools did before the fold is known after it."""
+    points = await trial(nursery, new_store, script="fold")
+    assert len(points) > 30
+    await all_of({f"killed at {p}": partial(trial, nursery, new_store, p, script="fold") for p in points}, subtests)
 
 
 @pytest.mark.parametrize(
