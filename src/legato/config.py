@@ -1,7 +1,8 @@
 """Configuration: one TOML file, every value overridable from the environment, frozen once read.
 
 `$LEGATO_HOME/legato.toml` holds sections; `[server] port` is also `LEGATO_SERVER__PORT`, and any value may come from a
-file named by the same variable with `_FILE` (for secrets). `LEGATO_DATABASE_URL` is short for `LEGATO_DATABASE__URL`.
+file named by the same variable with `_FILE` (for secrets). `LEGATO_DATABASE_URL`, `LEGATO_URL` and
+`LEGATO_API_KEY` are short for `database.url`, `client.url` and `client.key`.
 An unknown key is an error that names the nearest known one. This is the only reader of the environment.
 """
 
@@ -43,6 +44,13 @@ class CompactionConfig(Struct, frozen=True, forbid_unknown_fields=True):
     timeout: float = 120.0
 
 
+class ClientConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """Where the command line finds a gateway, if not by the home."""
+
+    url: str = ""
+    key: str = ""
+
+
 class LogConfig(Struct, frozen=True, forbid_unknown_fields=True):
     level: Literal["debug", "info", "warning", "error"] = "info"
     format: Literal["auto", "json", "console"] = "auto"
@@ -78,6 +86,7 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     database: DatabaseConfig = DatabaseConfig()
     worker: WorkerConfig = WorkerConfig()
     log: LogConfig = LogConfig()
+    client: ClientConfig = ClientConfig()
     compaction: CompactionConfig = CompactionConfig()
     providers: ProvidersConfig = ProvidersConfig()
     models: dict[str, ModelConfig] = {}
@@ -126,11 +135,18 @@ def _from_file(path: Path, origins: Origins) -> dict[str, Any]:
     return values
 
 
+_SHORT = {
+    "LEGATO_DATABASE_URL": "database.url",
+    "LEGATO_URL": "client.url",
+    "LEGATO_API_KEY": "client.key",
+}
+
+
 def _from_environment(environ: Mapping[str, str], values: dict[str, Any], origins: Origins) -> None:
     for variable in sorted(environ):
         name = variable.removesuffix("_FILE")
-        if name == "LEGATO_DATABASE_URL":
-            dotted = "database.url"
+        if name in _SHORT:
+            dotted = _SHORT[name]
         elif name.startswith("LEGATO_") and "__" in name:
             dotted = name.removeprefix("LEGATO_").lower().replace("__", ".")
         else:

@@ -136,6 +136,10 @@ def rows(things: Things) -> dict[tuple[str, str], list[Row]]:
         ("POST", "/api/sessions/{id}/fork"): by_any_name("/fork", {}, 201),
         ("POST", "/api/sessions/{id}/chat"): by_any_name("/chat", {"input": "hello"}),
         ("POST", "/api/sessions/{id}/chat/stream"): by_any_name("/chat/stream", {"input": "hello"}),
+        ("GET", "/v1/search"): [Row("/v1/search", params={"q": "canary sings"}, stranger=200)],
+        ("POST", "/v1/keys"): [Row("/v1/keys", {"name": "another", "principal": "another"}, stranger=403)],
+        ("GET", "/v1/keys"): [Row("/v1/keys", stranger=403)],
+        ("DELETE", "/v1/keys/{name}"): [Row(f"/v1/keys/{things.alias}", stranger=403)],
         ("GET", "/v1/models"): [Row("/v1/models", stranger=200)],
         ("GET", "/v1/models/{id:path}"): [Row("/v1/models/demo", stranger=200)],
     }
@@ -165,6 +169,7 @@ def things(client: httpx.Client) -> Things:
     lines = client.get(f"/v1/conversations/{conversation}/export").text.splitlines()
     compaction = len(lines) - 1  # one line for the conversation, then one for each position
     ask(client, CANARY, {"X-Hermes-Session-Id": f"session-{n}"})
+    post(client, "/v1/keys", name=alias)
     return Things(conversation, slug, f"session-{n}", response["id"], earlier["id"], items[0]["id"], alias, compaction)
 
 

@@ -633,6 +633,9 @@ WITHOUT_OWNER = {
     "usage": "takes a conversation that was read in its owner's name",
     "names": "takes a conversation that was read in its owner's name",
     "create": "makes something new",
+    "create_key": "is for administrators, which the door checks",
+    "keys": "is for administrators, which the door checks",
+    "revoke_key": "is for administrators, which the door checks",
 }
 
 

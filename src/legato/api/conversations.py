@@ -19,6 +19,7 @@ from legato.api.stream import ResponseStream
 from legato.api.wire import answer, named_event
 from legato.domain.conversations import Conversation
 from legato.domain.entries import Entry
+from legato.domain.grams import snippet
 from legato.domain.handles import ById, Slug, parse_name
 from legato.domain.turns import Dedup, Turn
 from legato.errors import BadInput, NotFound, UnknownHandle
@@ -170,6 +171,26 @@ async def list_conversations(call: Call) -> Response:
         for conversation in found[:limit]
     ]
     return answer(listing(data, has_more=len(found) > limit))
+
+
+async def search(call: Call) -> Response:
+    """`GET /v1/search`: what was said, wherever it was said, newest first."""
+    query = call.query("q")
+    if query is None:
+        raise BadInput("Missing required parameter: 'q'.", param="q")
+    hits = await call.gateway.search(call.caller.principal, query, call.limit())
+    data = [
+        {
+            "object": "search.hit",
+            "conversation": hit.conversation_id,
+            "position": hit.entry.seq,
+            "id": hit.entry.id,
+            "created_at": int(hit.entry.created_at),
+            "snippet": snippet(hit.text, query),
+        }
+        for hit in hits
+    ]
+    return answer({"object": "list", "data": data})
 
 
 async def events(call: Call) -> Response:

@@ -8,7 +8,7 @@ from starlette.routing import Match
 from starlette.routing import Route as StarletteRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from legato.api import chat, context, conversations, models, openapi, responses, runs, sessions
+from legato.api import admin, chat, context, conversations, models, openapi, responses, runs, sessions
 from legato.api.door import Api, Route, admit
 from legato.api.operations import operations
 from legato.api.wire import Endpoint, answer, envelope, guarded
@@ -55,6 +55,10 @@ ROUTES: list[tuple[str, str, Route]] = [
     ("POST", "/api/sessions/{id}/fork", sessions.fork),
     ("POST", "/api/sessions/{id}/chat", sessions.chat),
     ("POST", "/api/sessions/{id}/chat/stream", sessions.chat_stream),
+    ("GET", "/v1/search", conversations.search),
+    ("POST", "/v1/keys", admin.create_key),
+    ("GET", "/v1/keys", admin.list_keys),
+    ("DELETE", "/v1/keys/{name}", admin.revoke_key),
     ("GET", "/v1/models", models.list_models),
     ("GET", "/v1/models/{id:path}", models.retrieve_model),
 ]

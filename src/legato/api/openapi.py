@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from legato import __version__
-from legato.api import chat, context, conversations, items, models, responses, runs, schemas, sessions
+from legato.api import admin, chat, context, conversations, items, models, responses, runs, schemas, sessions
 from legato.api.door import Route
 
 SSE, JSONL = "text/event-stream", "application/jsonl"
@@ -81,6 +81,10 @@ SHAPES: dict[Route, Shape] = {
     sessions.fork: _once(schemas.Session, sessions.ForkSession, status=201, body_optional=True),
     sessions.chat: _turn(schemas.SessionCompletion, sessions.SessionChat, schemas.TurnHeaders),
     sessions.chat_stream: _turn(None, sessions.SessionChat, schemas.TurnHeaders, told=SSE),
+    conversations.search: Shape(schemas.SearchHits, query=schemas.Searching),
+    admin.create_key: Shape(schemas.NewKey, admin.CreateKey),
+    admin.list_keys: Shape(schemas.KeyList),
+    admin.revoke_key: Shape(schemas.KeyRevoked),
     models.list_models: Shape(schemas.ModelList),
     models.retrieve_model: Shape(schemas.Model),
 }
@@ -139,11 +143,15 @@ def _operation(path: str, route: Route, described: dict[Any, Any]) -> dict[str, 
 
 
 def _parameters(kind: type | None, place: str) -> list[dict[str, Any]]:
-    """The fields of a type as parameters; none of them has to be sent."""
+    """The fields of a type as parameters."""
     if kind is None:
         return []
-    fields = msgspec.json.schema(kind)["$defs"][kind.__name__]["properties"]
-    return [{"name": name, "in": place, "schema": schema} for name, schema in fields.items()]
+    described = msgspec.json.schema(kind)["$defs"][kind.__name__]
+    required = described.get("required", ())
+    return [
+        {"name": name, "in": place, "schema": schema} | ({"required": True} if name in required else {})
+        for name, schema in described["properties"].items()
+    ]
 
 
 def _responses(shape: Shape, described: dict[Any, Any]) -> dict[str, Any]:

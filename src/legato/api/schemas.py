@@ -37,6 +37,11 @@ class ConversationPaging(Paging):
     kind: str | UnsetType = UNSET
 
 
+class Searching(Struct):
+    q: Annotated[str, Meta(min_length=1, max_length=MAX_QUERY)]
+    limit: Annotated[int, Meta(ge=1, le=100)] = 20
+
+
 class ItemPaging(Paging):
     order: Literal["asc", "desc"] = "desc"
 
@@ -409,6 +414,48 @@ class ModelList(Struct):
 
 
 # -- the older world
+
+
+class SearchHit(Struct):
+    object: Literal["search.hit"]
+    conversation: str
+    position: int
+    id: str
+    created_at: int
+    snippet: str
+
+
+class SearchHits(Struct):
+    object: Literal["list"]
+    data: list[SearchHit]
+
+
+class NewKey(Struct):
+    object: Literal["key"]
+    name: str
+    principal: str
+    scopes: list[str]
+    key: str
+
+
+class ListedKey(Struct):
+    object: Literal["key"]
+    name: str
+    principal: str
+    scopes: list[str]
+    created_at: int
+    revoked_at: int | None
+
+
+class KeyList(Struct):
+    object: Literal["list"]
+    data: list[ListedKey]
+
+
+class KeyRevoked(Struct):
+    object: Literal["key.revoked"]
+    name: str
+    revoked: int
 
 
 class RunStarted(Struct):

@@ -53,3 +53,174 @@ def verify(home: Path | None, database_url: str | None) -> None:
     from legato.cli.verify import run_verify  # noqa: PLC0415 - as above
 
     run_verify(home, {"database.url": database_url} if database_url is not None else {})
+
+
+# -- conversations
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+what_argument = click.argument("what")
+
+
+@cli.command()
+@home_option
+@click.option("-c", "--continue", "last", is_flag=True, help="Go on with the newest conversation.")
+@click.option("-r", "--resume", help="Go on with this one: an id, a slug, a title, or the beginning of one.")
+@click.option("-m", "--model", help="The agent or model that answers.")
+@json_option
+@click.argument("text", nargs=-1)
+def ask(
+    home: Path | None, last: bool, resume: str | None, model: str | None, as_json: bool, text: tuple[str, ...]
+) -> None:
+    """Ask one thing; the answer alone is printed. The text may come on standard input."""
+    from legato.cli import care  # noqa: PLC0415 - as above
+
+    said = [" ".join(text)] if text else []
+    if not sys.stdin.isatty() and (piped := sys.stdin.read()).strip():
+        said.append(piped)
+    care.ask(home, "\n\n".join(said), last=last, resume=resume, model=model, as_json=as_json)
+
+
+@cli.command()
+@home_option
+@click.option("-n", "--limit", type=click.IntRange(1), default=50, show_default=True, help="How many at most.")
+@click.option("--kind", help="Only conversations of this kind.")
+@click.option("-q", "--query", help="Only those that contain this.")
+@json_option
+def ls(home: Path | None, limit: int, kind: str | None, query: str | None, as_json: bool) -> None:
+    """List conversations, newest first."""
+    from legato.cli import care  # noqa: PLC0415 - as above
+
+    care.list_conversations(home, limit=limit, kind=kind, query=query, as_json=as_json)
+
+
+@cli.command()
+@home_option
+@json_option
+@what_argument
+def show(home: Path | None, as_json: bool, what: str) -> None:
+    """Show everything that was said in a conversation."""
+    from legato.cli import care  # noqa: PLC0415 - as above
+
+    care.show(home, what, as_json=as_json)
+
+
+@cli.command()
+@home_option
+@click.option("-n", "--limit", type=click.IntRange(1, 100), default=20, show_default=True, help="How many at most.")
+@json_option
+@click.argument("query")
+def search(home: Path | None, limit: int, as_json: bool, query: str) -> None:
+    """Find what was said, in any conversation and any script."""
+    from legato.cli import care  # noqa: PLC0415 - as above
+
+    care.search(home, query, limit=limit, as_json=as_json)
+
+
+@cli.command()
+@home_option
+@what_argument
+@click.argument("title")
+def rename(home: Path | None, what: str, title: str) -> None:
+    """Give a conversation another title; its id and names stay."""
+    from legato.cli import care  # noqa: PLC0415 - as above
+
+    care.rename(home, what, title)
+
+
+@cli.command()
+@home_option
+@what_argument
+def rm(home: Path | None, what: str) -> None:
+    """Put a conversation away; its names are free at once."""
+    from legato.cli import care  # noqa: PLC0415 - as above
+
+    care.remove(home, what)
+
+
+@cli.command()
+@home_option
+@json_option
+@what_argument
+def fork(home: Path | None, as_json: bool, what: str) -> None:
+    """Make a conversation that begins where another stands, and print its id."""
+    from legato.cli import care  # noqa: PLC0415 - as above
+
+    care.fork(home, what, as_json=as_json)
+
+
+@cli.command()
+@home_option
+@click.option("--focus", default="", help="What the summary should mind most.")
+@what_argument
+def compact(home: Path | None, focus: str, what: str) -> None:
+    """Let a summary stand for the past of a conversation, for the model only."""
+    from legato.cli import care  # noqa: PLC0415 - as above
+
+    care.compact(home, what, focus)
+
+
+@cli.command()
+@home_option
+@click.argument("name")
+@what_argument
+def bind(home: Path | None, name: str, what: str) -> None:
+    """Give a conversation another name."""
+    from legato.cli import care  # noqa: PLC0415 - as above
+
+    care.bind(home, name, what)
+
+
+@cli.command()
+@home_option
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write to this file.")
+@what_argument
+def export(home: Path | None, output: Path | None, what: str) -> None:
+    """Print a conversation as JSON lines."""
+    from legato.cli import care  # noqa: PLC0415 - as above
+
+    care.export(home, what, output)
+
+
+# -- keys
+
+
+@cli.group()
+def key() -> None:
+    """Make, list and revoke API keys."""
+
+
+@key.command("create")
+@home_option
+@click.option("--principal", help="Whose conversations it opens; your own when not given.")
+@click.option("--scope", "scopes", multiple=True, help="What else it may do: admin. May be given again.")
+@json_option
+@click.argument("name")
+def create_key(home: Path | None, principal: str | None, scopes: tuple[str, ...], as_json: bool, name: str) -> None:
+    """Make a key and print it, this once."""
+    from legato.cli import care  # noqa: PLC0415 - as above
+
+    care.create_key(home, name, principal=principal, scopes=scopes, as_json=as_json)
+
+
+@key.command("list")
+@home_option
+@json_option
+def list_keys(home: Path | None, as_json: bool) -> None:
+    """List keys; never the keys themselves."""
+    from legato.cli import care  # noqa: PLC0415 - as above
+
+    care.list_keys(home, as_json=as_json)
+
+
+@key.command("revoke")
+@home_option
+@click.argument("name")
+def revoke_key(home: Path | None, name: str) -> None:
+    """Let the keys of a name open nothing any more."""
+    from legato.cli import care  # noqa: PLC0415 - as above
+
+    care.revoke_key(home, name)
+
+
+if __name__ == "__main__":
+    cli()

@@ -25,6 +25,7 @@ from legato.api.door import Api
 from legato.api.keys import RecentKeys
 from legato.api.wire import Caller
 from legato.app import App, make_home, open_app, open_database
+from legato.cli import client
 from legato.config import Config, load
 from legato.errors import StoreUnavailable
 from legato.store import keys
@@ -66,8 +67,12 @@ async def _serve(config: Config, listener: socket.socket) -> None:
         asgi = http.build(Api(app.gateway, app.roster, RecentKeys(check_key), config.server.max_body, loopback))
         server = _Server(uvicorn.Config(asgi, log_config=None, access_log=False, timeout_graceful_shutdown=5))
         draining = _drain_on_signals(app, server)
-        click.echo(_banner(config, listener))
+        banner = _banner(config, listener)
+        place = config.home / client.PLACE
+        place.write_text(banner.split()[3] + "\n")  # where the command line finds us
+        click.echo(banner)
         await server.serve(sockets=[listener])
+        place.unlink(missing_ok=True)
         draining.cancel()
 
 

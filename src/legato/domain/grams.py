@@ -28,6 +28,17 @@ def contains(text: str, query: str) -> bool:
     return normalise(query) in normalise(text)
 
 
+def snippet(text: str, query: str, around: int = 60) -> str:
+    """The place of a text where the query is, as it was written where that can be told, in one line."""
+    line = " ".join(text.split())
+    place, wanted = line.lower().find(" ".join(query.split()).lower()), query
+    if place < 0:
+        line, wanted = normalise(text), normalise(query)
+        place = max(0, line.find(wanted))
+    first, last = max(0, place - around), place + len(wanted) + around
+    return ("…" if first else "") + line[first:last] + ("…" if last < len(line) else "")
+
+
 def grams(text: str) -> set[str]:
     """The codes under which a text is found."""
     plain = normalise(text)

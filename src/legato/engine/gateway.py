@@ -44,7 +44,7 @@ from legato.engine.roster import Cast
 from legato.engine.worker import Worker
 from legato.errors import BadInput, Draining, LegatoError, Stale
 from legato.store import blobs as store_blobs
-from legato.store import directory, log, requests, search, turns
+from legato.store import directory, keys, log, requests, search, turns
 from legato.store.database import Database, Hint, Tx
 from legato.store.requests import Made
 from legato.store.search import Hit
@@ -321,6 +321,22 @@ class Gateway:
     ) -> Made:
         """A new conversation that begins at a position of another (its head when not given), by reference."""
         return await self._once(principal, dedup, lambda tx: _fork(tx, principal, handle, at))
+
+    # -- administration
+
+    async def create_key(self, name: str, principal: PrincipalId, scopes: frozenset[str]) -> str:
+        """A new key that speaks for a principal; it is told this once."""
+        key = keys.new_key()
+        await self._db.write(keys.add, key, name=name, principal=principal, scopes=scopes)
+        return key
+
+    async def keys(self) -> list[keys.Key]:
+        """Every key, as it is listed."""
+        return await self._db.read(keys.known)
+
+    async def revoke_key(self, name: str) -> int:
+        """Let the keys of a name open nothing more."""
+        return await self._db.write(keys.revoke, name)
 
     # -- what is seen of a log: each of these is an entry
 

@@ -17,6 +17,16 @@ class Grant(Struct, frozen=True):
     scopes: frozenset[str]
 
 
+class Key(Struct, frozen=True):
+    """A key as it is listed: everything but itself."""
+
+    name: str
+    principal: PrincipalId
+    scopes: frozenset[str]
+    created_at: float
+    revoked_at: float | None
+
+
 def new_key() -> str:
     return "lg_" + secrets.token_urlsafe(32)
 
@@ -31,6 +41,17 @@ async def find(tx: Tx, key: str) -> Grant | None:
     """What a key grants. Keys have 256 random bits, so looking a hash up leaks nothing by its timing."""
     row = await one(tx.run("find_key", hash=_hash(key)))
     return Grant(row[0], frozenset(row[1].split())) if row else None
+
+
+async def known(tx: Tx) -> list[Key]:
+    """Every key, the revoked ones too."""
+    rows = await tx.run("list_keys")
+    return [Key(name, principal, frozenset(scopes.split()), *times) for name, principal, scopes, *times in rows]
+
+
+async def revoke(tx: Tx, name: str) -> int:
+    """Let the keys of a name open nothing more; returns how many there were."""
+    return len(await tx.run("revoke_key", name=name))
 
 
 def _hash(key: str) -> str:

@@ -1,0 +1,72 @@
+"""Administration: keys. Only a key with the scope `admin` may come here; the one of the first start has it."""
+
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+from starlette.responses import Response
+
+from legato.api.door import Call
+from legato.api.wire import answer
+from legato.domain.ids import PrincipalId
+from legato.errors import Forbidden, NotFound
+
+ADMIN = "admin"
+Word = Annotated[str, Meta(min_length=1, max_length=100, pattern=r"^[^\x00-\x1f\x7f]+$")]
+Scope = Annotated[str, Meta(pattern=r"^[a-z][a-z:_-]{0,49}$")]
+
+
+class CreateKey(Struct):
+    """The body of `POST /v1/keys`. Without a principal the key speaks for whoever makes it."""
+
+    name: Word
+    principal: Word | None = None
+    scopes: Annotated[list[Scope], Meta(max_length=20)] = []
+
+
+class UnknownKey(NotFound):
+    """No key by that name."""
+
+    code = "key_not_found"
+
+
+async def create_key(call: Call) -> Response:
+    """`POST /v1/keys`: the only time that the key itself is told."""
+    _check(call)
+    body = await call.body(CreateKey)
+    principal = PrincipalId(body.principal) if body.principal is not None else call.caller.principal
+    key = await call.gateway.create_key(body.name, principal, frozenset(body.scopes))
+    return answer(
+        {"object": "key", "name": body.name, "principal": principal, "scopes": sorted(set(body.scopes)), "key": key}
+    )
+
+
+async def list_keys(call: Call) -> Response:
+    """`GET /v1/keys`: what keys there are, never the keys themselves."""
+    _check(call)
+    return answer({"object": "list", "data": [_shown(key) for key in await call.gateway.keys()]})
+
+
+async def revoke_key(call: Call) -> Response:
+    """`DELETE /v1/keys/{name}`: from now on it opens nothing."""
+    _check(call)
+    name = call.path("name")
+    count = await call.gateway.revoke_key(name) if "\0" not in name else 0
+    if count == 0:
+        raise UnknownKey(f"There is no key named {name!r} that could be revoked.", param="name")
+    return answer({"object": "key.revoked", "name": name, "revoked": count})
+
+
+def _check(call: Call) -> None:
+    if ADMIN not in call.caller.scopes:
+        raise Forbidden("This needs a key with the scope 'admin'.")
+
+
+def _shown(key: Any) -> dict[str, Any]:
+    return {
+        "object": "key",
+        "name": key.name,
+        "principal": key.principal,
+        "scopes": sorted(key.scopes),
+        "created_at": int(key.created_at),
+        "revoked_at": int(key.revoked_at) if key.revoked_at is not None else None,
+    }

@@ -1,0 +1,218 @@
+"""Commands that look after conversations and keys. Each says one thing to the gateway and prints what it answers."""
+
+import difflib
+import json
+import sys
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from legato.cli.client import Client, gateway, path_of
+from legato.errors import BadInput, UnknownHandle
+
+Row = dict[str, Any]
+
+
+def ask(home: Path | None, text: str, *, last: bool, resume: str | None, model: str | None, as_json: bool) -> None:
+    """One turn; the answer alone on standard output."""
+    if not text.strip():
+        raise BadInput("There is nothing to ask. Give a text, or send one on standard input.")
+    with gateway(home) as client:
+        body: Row = {"input": text} | ({"model": model} if model else {})
+        if last or resume:
+            body["conversation"] = _newest(client)["id"] if last else resolve(client, resume or "")["id"]
+        if as_json:
+            _print(client.post("/v1/responses", body))
+            return
+        failed = ""
+        for event in client.events("/v1/responses", {**body, "stream": True}):
+            if event["type"] == "response.output_text.delta":
+                click.echo(event["delta"], nl=False)
+                sys.stdout.flush()
+            elif event["type"] == "error":
+                failed = event["message"]
+        click.echo()
+        if failed:
+            click.echo(f"legato: {failed}", err=True)
+            sys.exit(1)
+
+
+def list_conversations(home: Path | None, *, limit: int, kind: str | None, query: str | None, as_json: bool) -> None:
+    with gateway(home) as client:
+        rows = _listed(client, limit, kind=kind, q=query)
+    if as_json:
+        _print(rows)
+        return
+    for row in rows:
+        name = row["title"] or row["name"] or ""
+        click.echo(f"{row['id']}  {_when(row['created_at'])}  {name}")
+
+
+def show(home: Path | None, what: str, *, as_json: bool) -> None:
+    with gateway(home) as client:
+        conversation = resolve(client, what)
+        items = _items(client, conversation["id"])
+    if as_json:
+        _print({**conversation, "items": items})
+        return
+    for item in items:
+        if item["type"] == "message":
+            text = "".join(part.get("text", f"[{part['type']}]") for part in item["content"])
+            click.echo(click.style(f"{item['role']}:", bold=True) + f" {text}\n")
+        elif item["type"] == "function_call":
+            click.echo(click.style(f"  called {item['name']} {item['arguments']}", dim=True))
+        elif item["type"] == "function_call_output":
+            click.echo(click.style(f"  → {item['output']}", dim=True))
+        elif item["type"] == "compaction":
+            click.echo(click.style(f"  [summarised: {item['encrypted_content']}]\n", dim=True))
+
+
+def search(home: Path | None, query: str, *, limit: int, as_json: bool) -> None:
+    with gateway(home) as client:
+        hits = client.get("/v1/search", q=query, limit=limit)["data"]
+    if as_json:
+        _print(hits)
+        return
+    for hit in hits:
+        click.echo(f"{hit['conversation']}  {_when(hit['created_at'])}  {hit['snippet']}")
+    if not hits:
+        click.echo("Nothing was found.", err=True)
+
+
+def rename(home: Path | None, what: str, title: str) -> None:
+    with gateway(home) as client:
+        conversation = resolve(client, what)
+        client.patch(path_of("api", "sessions", conversation["id"]), {"title": title})
+    click.echo(f"{conversation['id']} is now called {title!r}.")
+
+
+def remove(home: Path | None, what: str) -> None:
+    with gateway(home) as client:
+        conversation = resolve(client, what)
+        client.delete(path_of("v1", "conversations", conversation["id"]))
+    click.echo(f"{conversation['id']} is gone.")
+
+
+def fork(home: Path | None, what: str, *, as_json: bool) -> None:
+    with gateway(home) as client:
+        made = client.post(path_of("v1", "conversations", resolve(client, what)["id"], "fork"), {})
+    _print(made) if as_json else click.echo(made["id"])
+
+
+def compact(home: Path | None, what: str, focus: str) -> None:
+    with gateway(home) as client:
+        conversation = resolve(client, what)
+        client.post(path_of("v1", "conversations", conversation["id"], "compact"), {"focus": focus} if focus else {})
+    click.echo(f"{conversation['id']} is compacted; nothing is lost, and `expand` undoes it.")
+
+
+def bind(home: Path | None, name: str, what: str) -> None:
+    with gateway(home) as client:
+        conversation = resolve(client, what)
+        client.put(path_of("v1", "conversations", conversation["id"], "aliases", name))
+    click.echo(f"{name} now means {conversation['id']}.")
+
+
+def export(home: Path | None, what: str, output: Path | None) -> None:
+    with gateway(home) as client:
+        text = client.text(path_of("v1", "conversations", resolve(client, what)["id"], "export"))
+    if output is None:
+        click.echo(text, nl=False)
+    else:
+        output.write_text(text, "utf-8")
+        click.echo(f"{text.count(chr(10))} lines are in {output}.", err=True)
+
+
+# -- keys
+
+
+def create_key(home: Path | None, name: str, *, principal: str | None, scopes: tuple[str, ...], as_json: bool) -> None:
+    with gateway(home) as client:
+        body: Row = {"name": name, "scopes": list(scopes)} | ({"principal": principal} if principal else {})
+        made = client.post("/v1/keys", body)
+    if as_json:
+        _print(made)
+        return
+    click.echo(made["key"])
+    click.echo(f"This is the key of {made['principal']!r}. It is shown this once; keep it.", err=True)
+
+
+def list_keys(home: Path | None, *, as_json: bool) -> None:
+    with gateway(home) as client:
+        rows = client.get("/v1/keys")["data"]
+    if as_json:
+        _print(rows)
+        return
+    for row in rows:
+        state = f"revoked {_when(row['revoked_at'])}" if row["revoked_at"] else ""
+        about = f"{row['name']:20} {row['principal']:20} {' '.join(row['scopes']):10}"
+        click.echo(f"{about} {_when(row['created_at'])} {state}".rstrip())
+
+
+def revoke_key(home: Path | None, name: str) -> None:
+    with gateway(home) as client:
+        revoked = client.delete(path_of("v1", "keys", name))["revoked"]
+    click.echo(f"{revoked} {'key' if revoked == 1 else 'keys'} named {name!r} opens nothing any more.")
+
+
+# -- what they share
+
+
+def resolve(client: Client, what: str) -> Row:
+    """The conversation that someone means: by its id, its slug or its title, whole or as a beginning that is unique.
+    Never makes one; says what is near when there is none."""
+    rows = _listed(client, 10_000)
+    for matches in (
+        [row for row in rows if what in (row["id"], row["name"], row["title"])],
+        [row for row in rows if any((row[field] or "").startswith(what) for field in ("id", "name", "title"))],
+    ):
+        if len(matches) == 1:
+            return matches[0]
+        if matches:
+            found = "\n".join(f"  {row['id']}  {row['title'] or row['name'] or ''}" for row in matches[:10])
+            raise BadInput(f"{what!r} may mean any of these; say more:\n{found}")
+    known = {name: row for row in rows for name in (row["title"], row["name"], row["id"]) if name}
+    near = difflib.get_close_matches(what, known, 3, 0.4)
+    hint = "".join(f"\n  {known[name]['id']}  {name}" for name in near)
+    raise UnknownHandle(f"There is no conversation {what!r}." + (f" The nearest are:{hint}" if near else ""))
+
+
+def _newest(client: Client) -> Row:
+    rows = _listed(client, 1)
+    if not rows:
+        raise UnknownHandle("There is no conversation yet to go on with.")
+    return rows[0]
+
+
+def _listed(client: Client, limit: int, **query: Any) -> list[Row]:
+    rows: list[Row] = []
+    after = None
+    while len(rows) < limit:
+        page = client.get("/v1/conversations", limit=min(100, limit - len(rows)), after=after, **query)
+        rows += page["data"]
+        if not page["has_more"]:
+            break
+        after = rows[-1]["id"]
+    return rows
+
+
+def _items(client: Client, conversation: str) -> list[Row]:
+    items: list[Row] = []
+    after = None
+    while True:
+        path = path_of("v1", "conversations", conversation, "items")
+        page = client.get(path, order="asc", limit=100, after=after)
+        items += page["data"]
+        if not page["has_more"]:
+            return items
+        after = items[-1]["id"]
+
+
+def _print(value: Any) -> None:
+    click.echo(json.dumps(value, ensure_ascii=False, indent=2))
+
+
+def _when(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds).strftime("%Y-%m-%d %H:%M")

@@ -1,0 +1,196 @@
+"""The commands of a script or an administrator: over a gateway that runs, or over a private one when none does."""
+
+import json
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from legato.cli.main import cli
+from serve.conftest import Serve
+from serve.process import BOUND, LEGATO, Env, environment
+
+
+class Said:
+    """What a command did."""
+
+    def __init__(self, done: subprocess.CompletedProcess[str]) -> None:
+        self.code, self.out, self.err = done.returncode, done.stdout, done.stderr
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+def legato(home: Path, *command: str, given: str = "", env: Env | None = None) -> Said:
+    settings = {"LEGATO_HOME": str(home), **(env or {})}
+    done = subprocess.run(
+        [LEGATO, *command],
+        input=given,
+        capture_output=True,
+        text=True,
+        timeout=BOUND,
+        env=environment(settings),
+        check=False,
+    )
+    return Said(done)
+
+
+def test_ask_prints_the_answer_and_nothing_else(serve: Serve, home: Path) -> None:
+    """On its own, and going on with the newest conversation or with one that is named."""
+    serve()
+    assert legato(home, "ask", "reply only hello").out == "hello\n"
+    first = legato(home, "ask", "--json", "my cat is called Miso").json
+    legato(home, "ask", "reply only something else")
+    said = legato(home, "ask", "-r", first["conversation"]["id"][:20], "what is it called?")
+    assert (said.code, said.err) == (0, "")
+    assert 'seen: 3 messages, first "my cat is called Miso"' in said.out
+    assert 'seen: 5 messages, first "my cat is called Miso"' in legato(home, "ask", "-c", "and again?").out
+    assert legato(home, "ask", given="reply only piped").out == "piped\n"
+    assert legato(home, "ask", "reply only", given="both").out == "both\n"
+
+
+def test_ask_says_why_it_failed_with_its_exit_code(serve: Serve, home: Path) -> None:
+    serve()
+    said = legato(home, "ask", "fail 9 times")
+    assert said.code == 1
+    assert "asked to fail" in said.err
+    assert legato(home, "ask").code == 1
+    assert legato(home, "ask", "-r", "nobody", "hi").code == 1
+    assert legato(home, "ls", "--json").json != []
+
+
+def test_without_a_gateway_a_private_one_serves_the_command(home: Path) -> None:
+    """It says so, nothing is lost, and the home is free afterwards."""
+    said = legato(home, "ask", "my cat is called Miso")
+    assert said.code == 0
+    assert "a private one serves this command" in said.err
+    again = legato(home, "ask", "-c", "what is it called?")
+    assert 'seen: 3 messages, first "my cat is called Miso"' in again.out
+    assert legato(home, "verify").code == 0
+
+
+def test_a_gateway_that_was_killed_is_not_waited_for(serve: Serve, home: Path) -> None:
+    """The home still says where it was."""
+    serve().kill()
+    assert legato(home, "ask", "reply only hello").out == "hello\n"
+
+
+def test_a_gateway_elsewhere_is_named_by_its_url_and_key(serve: Serve, home: Path, tmp_path: Path) -> None:
+    server = serve()
+    key = (home / "key").read_text().strip()
+    elsewhere = {"LEGATO_URL": server.url, "LEGATO_API_KEY": key}
+    assert legato(tmp_path / "other", "ask", "reply only hello", env=elsewhere).out == "hello\n"
+    wrong = legato(tmp_path / "other", "ls", env={**elsewhere, "LEGATO_API_KEY": "wrong"})
+    assert wrong.code == 1
+    assert "key" in wrong.err
+    nobody = legato(tmp_path / "other", "ls", env={"LEGATO_URL": "http://127.0.0.1:1"})
+    assert (nobody.code, "does not answer" in nobody.err) == (1, True)
+
+
+def test_conversations_are_listed_shown_found_renamed_forked_bound_compacted_exported_and_removed(
+    serve: Serve, home: Path
+) -> None:
+    serve()
+    cats = legato(home, "ask", "--json", "reply only 東京の猫").json["conversation"]["id"]
+    dogs = legato(home, "ask", "--json", "of dogs").json["conversation"]["id"]
+    assert [row["id"] for row in legato(home, "ls", "--json").json] == [dogs, cats]
+    assert [line.split()[0] for line in legato(home, "ls").out.splitlines()] == [dogs, cats]
+
+    assert legato(home, "rename", cats[:12], "About cats").code == 0
+    shown = legato(home, "show", "About cats").out
+    assert "user: reply only 東京の猫" in shown
+    assert "assistant: 東京の猫" in shown
+    assert legato(home, "show", "--json", "About").json["items"][-1]["role"] == "assistant"
+    for _ in range(50):  # search is filled behind the turns
+        if hits := legato(home, "search", "--json", "京の").json:
+            break
+    assert {hit["conversation"] for hit in hits} == {cats}
+    assert "東京の猫" in legato(home, "search", "京の").out
+    assert legato(home, "ls", "--json", "-q", "京の").json[0]["id"] == cats
+
+    fork = legato(home, "fork", "About cats").out.strip()
+    assert "東京の猫" in legato(home, "show", fork).out
+    assert legato(home, "bind", "kittens", fork).code == 0
+    assert legato(home, "show", "--json", "kittens").json["id"] == fork
+    for n in range(3):
+        legato(home, "ask", "-r", "kittens", f"reply only {n} {'purr ' * 60}")
+    assert legato(home, "compact", "kittens", "--focus", "purring").code == 0
+    assert "summarised: Demo summary" in legato(home, "show", "kittens").out
+    lines = legato(home, "export", "kittens").out.splitlines()
+    assert json.loads(lines[0])["id"] == fork
+    exported = home.parent / "kittens.jsonl"
+    assert legato(home, "export", "kittens", "-o", str(exported)).out == ""
+    assert exported.read_text().splitlines() == lines
+
+    assert legato(home, "rm", "kittens").code == 0
+    assert fork not in [row["id"] for row in legato(home, "ls", "--json").json]
+
+
+def test_a_name_that_means_nothing_or_too_much_is_told_with_what_is_near(serve: Serve, home: Path) -> None:
+    """And never makes a conversation."""
+    serve()
+    for title in ("Holiday in Rome", "Holiday in Paris"):
+        made = legato(home, "ask", "--json", "hello").json["conversation"]["id"]
+        legato(home, "rename", made, title)
+    ambiguous = legato(home, "show", "Holiday")
+    assert ambiguous.code == 1
+    assert "Holiday in Rome" in ambiguous.err
+    assert "Holiday in Paris" in ambiguous.err
+    unknown = legato(home, "ask", "-r", "Holidy in Rome", "hi")
+    assert unknown.code == 1
+    assert "Holiday in Rome" in unknown.err
+    assert len(legato(home, "ls", "--json").json) == 2
+
+
+def test_keys_are_made_listed_used_and_revoked(serve: Serve, home: Path) -> None:
+    """A principal of its own sees nothing of yours, and may not administer."""
+    server = serve()
+    legato(home, "ask", "mine")
+    made = legato(home, "key", "create", "phone", "--principal", "bob", "--json").json
+    assert made["principal"] == "bob"
+    bob = {"LEGATO_URL": server.url, "LEGATO_API_KEY": made["key"]}
+    assert legato(home, "ls", "--json", env=bob).json == []
+    assert legato(home, "ask", "reply only hello", env=bob).out == "hello\n"
+    assert legato(home, "key", "list", env=bob).code == 1
+    assert legato(home, "key", "create", "more", env=bob).code == 1
+    admin = legato(home, "key", "create", "second", "--scope", "admin").out.strip()
+    mine = {"LEGATO_URL": server.url, "LEGATO_API_KEY": admin}
+    listed = legato(home, "key", "list", "--json", env=mine).json
+    assert [(row["name"], row["principal"]) for row in listed] == [
+        ("local", "local"),
+        ("phone", "bob"),
+        ("second", "local"),
+    ]
+    assert made["key"] not in legato(home, "key", "list").out
+    assert len(legato(home, "ls", "--json", env=mine).json) == 1
+
+    assert legato(home, "key", "revoke", "phone").code == 0
+    deadline = time.monotonic() + 30
+    while legato(home, "ls", env=bob).code == 0:  # it is remembered for a second
+        assert time.monotonic() < deadline
+    assert legato(home, "key", "revoke", "phone").code == 1
+
+
+def _commands(group: click.Group, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], click.Command]]:
+    found = []
+    for name, command in group.commands.items():
+        found.append(((*path, name), command))
+        if isinstance(command, click.Group):
+            found += _commands(command, (*path, name))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("path", "command"), _commands(cli), ids=lambda value: "-".join(value) if isinstance(value, tuple) else ""
+)
+def test_every_command_and_option_explains_itself(path: tuple[str, ...], command: click.Command) -> None:
+    """What `--help` does not show, nobody finds."""
+    assert command.help, path
+    for option in command.params:
+        if isinstance(option, click.Option):
+            assert option.help, (path, option.name)
+            assert not option.hidden
