@@ -50,7 +50,7 @@ def test_ask_prints_the_answer_and_nothing_else(serve: Serve, home: Path) -> Non
     assert 'seen: 3 messages, first "my cat is called Miso"' in said.out
     assert 'seen: 5 messages, first "my cat is called Miso"' in legato(home, "ask", "-c", "and again?").out
     assert legato(home, "ask", given="reply only piped").out == "piped\n"
-    assert legato(home, "ask", "reply only", given="both").out == "both\n"
+    assert legato(home, "ask", "reply only one", given="and both").out == "one\n\nand both\n"
 
 
 def test_ask_says_why_it_failed_with_its_exit_code(serve: Serve, home: Path) -> None:
@@ -184,9 +184,7 @@ def _commands(group: click.Group, path: tuple[str, ...] = ()) -> list[tuple[tupl
     return found
 
 
-@pytest.mark.parametrize(
-    ("path", "command"), _commands(cli), ids=lambda value: "-".join(value) if isinstance(value, tuple) else ""
-)
+@pytest.mark.parametrize(("path", "command"), _commands(cli), ids=[" ".join(path) for path, _ in _commands(cli)])
 def test_every_command_and_option_explains_itself(path: tuple[str, ...], command: click.Command) -> None:
     """What `--help` does not show, nobody finds."""
     assert command.help, path
