@@ -612,6 +612,18 @@ REMOVALS = [
         ["engine/test_follow.py::test_hanging_up_at_any_event_changes_nothing[*-5]"],
     ),
     Removal(
+        LEAVE,
+        "an admission goes on when its client leaves",
+        [
+            Change(
+                "engine/gateway.py",
+                "return await self._worker.detach(self._admit(submission))",
+                "return await self._admit(submission)",
+            )
+        ],
+        ["engine/test_lifecycle.py::test_a_client_that_leaves_while_its_turn_is_admitted_stops_nothing[sqlite]"],
+    ),
+    Removal(
         CACHE,
         "a follower reads from memory only what memory holds",
         [Change("engine/live.py", "if feed is not None and n >= feed.start:", "if feed is not None:")],

@@ -700,3 +700,29 @@ async def test_a_tool_is_told_whose_call_it_carries_out(rooms: Rooms) -> None:
     await ask(app, "theirs", who=BOB)
     assert [invocation.principal for invocation in told_of] == [ALICE, BOB]
     assert shown((await app.gateway.context(BOB, WORK)).entries) == await context(app, who=BOB)
+
+
+# -- between a request and its turn
+
+
+async def test_a_client_that_leaves_while_its_turn_is_admitted_stops_nothing(rooms: Rooms) -> None:
+    """The turn runs all the same, at once: nobody has to find it by its lease."""
+    app = await rooms.open(worker_lease=600.0)
+    given = submission("hello", key="k", hash="h")
+    leaving = asyncio.create_task(app.gateway.submit(given))
+    await asyncio.sleep(0)
+    leaving.cancel()
+    await asyncio.wait([leaving])
+    assert leaving.cancelled()
+    turn = await ended(app, await within(app.gateway.submit(given)))
+    assert (turn.id, turn.status) == (given.turn_id, "done")
+    assert await transcript(app) == ["user: hello", "assistant: you said: hello"]
+
+
+async def test_a_wish_to_stop_that_comes_before_its_turn_is_kept(rooms: Rooms) -> None:
+    """The answer to a claim may come after the wish."""
+    app = await rooms.open(Scripted())
+    given = submission("hello")
+    app.worker.stop(given.turn_id)
+    turn = await ended(app, await within(app.gateway.submit(given)))
+    assert turn.status == "cancelled"

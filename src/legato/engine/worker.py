@@ -5,6 +5,7 @@ quicker. Whatever happens to a turn here, its row says so, and another process (
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
@@ -51,6 +52,7 @@ class Worker:
         self.on_long: Callable[[Turn], None] = lambda turn: None  # told of a turn whose context has grown long
         self.node: NodeId = new_node_id()
         self._running: dict[TurnId, TurnRun] = {}
+        self._unheard: deque[TurnId] = deque(maxlen=100)  # wishes to stop that found nobody
         self._claiming: set[ConversationId] = set()  # conversations that a task here is seeing to
         self._reserved = 0  # places for claims under way
         self._backlog = False  # something waits that there was no room for
@@ -145,9 +147,11 @@ class Worker:
         self._index_now.set()
 
     def stop(self, turn_id: TurnId) -> None:
-        """Stop a turn if it runs here."""
-        if turn_id in self._running:
-            self._running[turn_id].interrupts.stop()
+        """Stop a turn if it runs here, or is about to: the answer to its claim may still be on its way."""
+        if run := self._running.get(turn_id):
+            run.interrupts.stop()
+        else:
+            self._unheard.append(turn_id)
 
     async def drain(self, budget: float) -> None:
         """Claim nothing more; let what runs finish within the budget (seconds), hand the rest back."""
@@ -206,6 +210,8 @@ class Worker:
             max_attempts=self._settings.max_attempts,
         )
         self._running[lease.turn.id] = run
+        if lease.turn.id in self._unheard:
+            run.interrupts.stop()
         if self._leaving:
             run.interrupts.leave()
         metrics.RUNNING.set(len(self._running))
