@@ -44,6 +44,15 @@ def test_the_tokens_of_a_request_are_counted(server: Server, client: httpx.Clien
     refused(client.post("/v1/responses/input_tokens", json=body), 404, "previous_response_not_found")
 
 
+def test_what_a_conversation_has_cost_is_counted_from_its_log(client: httpx.Client) -> None:
+    """Each turn, and the summaries."""
+    total = sum(ask(client, f"one two three {n}", conversation="cost")["usage"]["total_tokens"] for n in range(3))
+    counted = get(client, "/v1/conversations/cost/usage")
+    assert counted["total_tokens"] == total > 0
+    ok(client.post("/v1/conversations/cost/compact"))
+    assert get(client, "/v1/conversations/cost/usage")["total_tokens"] > total
+
+
 # -- a shorter way to say it
 
 

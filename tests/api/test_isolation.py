@@ -106,6 +106,7 @@ def rows(things: Things) -> dict[tuple[str, str], list[Row]]:
         ("GET", "/v1/conversations/{id}/items/{item_id}"): both(f"/items/{things.item}"),
         ("DELETE", "/v1/conversations/{id}/items/{item_id}"): both(f"/items/{things.item}")[:1],
         ("GET", "/v1/conversations/{id}/events"): both("/events"),
+        ("GET", "/v1/conversations/{id}/usage"): both("/usage"),
         ("POST", "/v1/conversations/{id}/fork"): both("/fork", {}),
         ("POST", "/v1/conversations/{id}/rewind"): both("/rewind", {"to": 1}),
         ("POST", "/v1/conversations/{id}/compact"): both("/compact", {"upto": 1, "summary": "short"}),

@@ -90,9 +90,8 @@ async def create(call: Call) -> Response:
 
 
 async def retrieve(call: Call) -> Response:
-    """`GET /v1/conversations/{id}`, with what it has cost."""
-    conversation = await find(call)
-    return answer(shown(conversation) | {"usage": usage_object(await call.gateway.usage(conversation))})
+    """`GET /v1/conversations/{id}`"""
+    return answer(shown(await find(call)))
 
 
 async def update(call: Call) -> Response:
@@ -171,6 +170,13 @@ async def list_conversations(call: Call) -> Response:
         for conversation in found[:limit]
     ]
     return answer(listing(data, has_more=len(found) > limit))
+
+
+async def usage(call: Call) -> Response:
+    """`GET /v1/conversations/{id}/usage`: what it has cost, by the log."""
+    conversation = await find(call)
+    counted = usage_object(await call.gateway.usage(conversation))
+    return answer({"object": "conversation.usage", "conversation": conversation.id, **counted})
 
 
 async def search(call: Call) -> Response:
@@ -267,6 +273,8 @@ async def compact(call: Call) -> Response:
     body = await call.body(CompactConversation) if await call.has_body() else CompactConversation()
 
     async def change(conversation: ById) -> None:
+        if body.summary is None and body.upto is not None:
+            raise BadInput("'upto' goes with a 'summary'; without one, what is folded is chosen here.", param="summary")
         if body.summary is None:
             focus = body.focus or ""
             await call.gateway.summarise(call.caller.principal, conversation, focus=focus, dedup=call.dedup)

@@ -33,6 +33,7 @@ ROUTES: list[tuple[str, str, Route]] = [
     ("GET", "/v1/conversations/{id}/items/{item_id}", conversations.retrieve_item),
     ("DELETE", "/v1/conversations/{id}/items/{item_id}", conversations.delete_item),
     ("GET", "/v1/conversations/{id}/events", conversations.events),
+    ("GET", "/v1/conversations/{id}/usage", conversations.usage),
     ("POST", "/v1/conversations/{id}/fork", conversations.fork),
     ("POST", "/v1/conversations/{id}/rewind", conversations.rewind),
     ("POST", "/v1/conversations/{id}/compact", conversations.compact),

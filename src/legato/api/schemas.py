@@ -321,8 +321,9 @@ class Conversation(Struct):
     metadata: Metadata
 
 
-class CountedConversation(Conversation):
-    usage: ResponseUsage
+class ConversationUsage(ResponseUsage, kw_only=True):
+    object: Literal["conversation.usage"]
+    conversation: str
 
 
 class AliasedConversation(Conversation):
