@@ -34,22 +34,8 @@ from legato.domain.entries import (
 )
 from legato.domain.events import AnyEvent, Closed, Delta, Opened
 from legato.domain.turns import After, Fresh, Input, Options, Submission, Target, Turn, Usage
+from legato.engine.protocols import PASSED_ON
 from legato.errors import BadInput, ModelUnavailable
-
-PASSED_ON = (
-    "temperature",
-    "top_p",
-    "presence_penalty",
-    "frequency_penalty",
-    "tool_choice",
-    "parallel_tool_calls",
-    "response_format",
-    "reasoning_effort",
-    "stop",
-    "seed",
-    "logit_bias",
-    "service_tier",
-)
 
 
 class ChatText(Struct):

@@ -7,7 +7,7 @@ verb takes the principal; what belongs to another is not there.
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar
 
 import structlog
 from msgspec import structs
@@ -15,34 +15,26 @@ from msgspec import structs
 from legato.domain.attachments import Blob, attach, detach, has_inline, references
 from legato.domain.conversations import Conversation
 from legato.domain.entries import (
-    AnyBody,
     Compaction,
     Draft,
     Entry,
-    Expand,
-    Hide,
-    Item,
     Message,
     Note,
-    Pin,
-    Remove,
-    Rewind,
     View,
-    draft,
-    kind_of,
 )
 from legato.domain.events import AnyEvent
-from legato.domain.folding import EXCHANGES, Fold
+from legato.domain.folding import Fold
 from legato.domain.handles import ById, Handle, Name
 from legato.domain.ids import ConversationId, PrincipalId, TurnId, new_conversation_id
-from legato.domain.turns import Admission, Dedup, Input, Submission, Turn, Usage
+from legato.domain.turns import Admission, Dedup, Submission, Turn, Usage
 from legato.engine import metrics, prompt
-from legato.engine.compaction import LEFT_OUT, SummaryFailed, failure_note
+from legato.engine.compaction import LEFT_OUT
 from legato.engine.ephemeral import Ephemeral
 from legato.engine.live import Live
 from legato.engine.roster import Cast
+from legato.engine.upkeep import Upkeep
 from legato.engine.worker import Worker
-from legato.errors import BadInput, Draining, LegatoError, Stale
+from legato.errors import BadInput, Draining
 from legato.store import blobs as store_blobs
 from legato.store import directory, keys, log, requests, search, turns
 from legato.store.database import Database, Hint, Tx
@@ -54,14 +46,13 @@ logger = structlog.get_logger(__name__)
 Held = TypeVar("Held", Entry, Draft)
 
 
-class Gateway:
+class Gateway(Upkeep):
     """Submit, follow, cancel, rewind, fork, bind, read."""
 
     def __init__(self, db: Database, live: Live, worker: Worker) -> None:
-        self._db, self._live, self._worker = db, live, worker
+        super().__init__(db, worker)
+        self._live = live
         self._draining = False
-        self._summarising: set[ConversationId] = set()
-        worker.on_long = self._summarise_soon
 
     def drain(self) -> None:
         """Admit nothing more."""
@@ -322,98 +313,7 @@ class Gateway:
         """A new conversation that begins at a position of another (its head when not given), by reference."""
         return await self._once(principal, dedup, lambda tx: _fork(tx, principal, handle, at))
 
-    # -- administration
-
-    async def create_key(self, name: str, principal: PrincipalId, scopes: frozenset[str]) -> str:
-        """A new key that speaks for a principal; it is told this once."""
-        key = keys.new_key()
-        await self._db.write(keys.add, key, name=name, principal=principal, scopes=scopes)
-        return key
-
-    async def keys(self) -> list[keys.Key]:
-        """Every key, as it is listed."""
-        return await self._db.read(keys.known)
-
-    async def revoke_key(self, name: str) -> int:
-        """Let the keys of a name open nothing more."""
-        return await self._db.write(keys.revoke, name)
-
-    # -- what is seen of a log: each of these is an entry
-
-    async def add(
-        self,
-        principal: PrincipalId,
-        handle: Handle,
-        bodies: Iterable[AnyBody],
-        *,
-        dedup: Dedup | None = None,
-    ) -> Turn:
-        """Append items without running the agent. They wait their place and never move the tip."""
-        return await self._upkeep(principal, handle, bodies, dedup=dedup)
-
-    async def rewind(self, principal: PrincipalId, handle: Handle, to: int, *, dedup: Dedup | None = None) -> Turn:
-        """Hide everything after a position, from people and models alike."""
-        return await self._upkeep(principal, handle, [Rewind(to)], positions={"to": to}, least=0, dedup=dedup)
-
-    async def compact(
-        self,
-        principal: PrincipalId,
-        handle: Handle,
-        upto: int,
-        summary: str,
-        *,
-        expects: int | None = None,
-        dedup: Dedup | None = None,
-    ) -> Turn:
-        """Let a summary stand for everything up to a position."""
-        body = Compaction(upto, summary, by=principal, why="by hand")
-        return await self._upkeep(principal, handle, [body], positions={"upto": upto}, expects=expects, dedup=dedup)
-
-    async def summarise(
-        self,
-        principal: PrincipalId,
-        handle: Handle,
-        *,
-        why: str = "by hand",
-        focus: str = "",
-        exchanges: int = 1,
-        dedup: Dedup | None = None,
-    ) -> Turn | None:
-        """Let a summary that is made now stand for the past, all but the last exchanges; None when there is nothing
-        to fold. No lease is held while it is made; a control that comes meanwhile makes it void."""
-        conversation = await self.find(principal, handle)
-        view = await self._db.read(log.read_context, conversation.id)
-        cast = self._worker.roster.cast(view.setup.agent if view.setup is not None else None)
-        compactor = self._worker.compactor
-        plan = compactor.plan(view, (await compactor.budget(cast))[0] // 2, exchanges=exchanges)
-        if plan is None:
-            return None
-        try:
-            made = await compactor.compact(cast, view, plan, why=why, focus=focus)
-        except SummaryFailed as error:
-            await self._upkeep(principal, handle, [failure_note(error).body])
-            raise
-        bodies = [d.body for d in made.drafts]
-        return await self._upkeep(principal, handle, bodies, expects=view.control, usage=made.usage, dedup=dedup)
-
-    def _summarise_soon(self, turn: Turn) -> None:
-        if turn.conversation_id not in self._summarising:
-            self._summarising.add(turn.conversation_id)
-            self._worker.background(self._summarise_long(turn))
-
-    async def _summarise_long(self, turn: Turn) -> None:
-        """In the background, at most once while the context grows by a step."""
-        handle = ById(turn.conversation_id)
-        try:
-            view = await self._db.read(log.read_context, turn.conversation_id)
-            cast = self._worker.roster.cast(turn.input.options.agent)
-            if await self._worker.compactor.worth_trying(view, cast):
-                why = "the context has grown long"
-                await self.summarise(turn.principal, handle, why=why, exchanges=EXCHANGES)
-        except LegatoError as error:  # the next turns are answered without it
-            logger.info("no summary", conversation=turn.conversation_id, code=error.code, error=error.message)
-        finally:
-            self._summarising.discard(turn.conversation_id)
+    # -- what a model would be sent
 
     async def condensed(
         self, submission: Submission, cast: Cast, focus: str = ""
@@ -448,69 +348,21 @@ class Gateway:
         ]
         return structs.replace(view, entries=(*view.entries, *brought))
 
-    async def expand(self, principal: PrincipalId, handle: Handle, of: int, *, dedup: Dedup | None = None) -> Turn:
-        """Void the compaction, pin, hide or removal at a position."""
-        await self._check_kind(principal, handle, of, (Compaction, Pin, Hide, Remove), "of")
-        return await self._upkeep(principal, handle, [Expand(of)], positions={"of": of}, dedup=dedup)
+    # -- administration
 
-    async def remove(self, principal: PrincipalId, handle: Handle, at: int) -> Turn:
-        """Take an entry out of sight, for people and models alike."""
-        await self._check_kind(principal, handle, at, get_args(Item), "at")
-        return await self._upkeep(principal, handle, [Remove(at)], positions={"at": at})
+    async def create_key(self, name: str, principal: PrincipalId, scopes: frozenset[str]) -> str:
+        """A new key that speaks for a principal; it is told this once."""
+        key = keys.new_key()
+        await self._db.write(keys.add, key, name=name, principal=principal, scopes=scopes)
+        return key
 
-    async def pin(self, principal: PrincipalId, handle: Handle, at: int) -> Turn:
-        """Keep an entry verbatim in the context."""
-        await self._check_kind(principal, handle, at, get_args(Item), "at")
-        return await self._upkeep(principal, handle, [Pin(at)], positions={"at": at})
+    async def keys(self) -> list[keys.Key]:
+        """Every key, as it is listed."""
+        return await self._db.read(keys.known)
 
-    async def hide(self, principal: PrincipalId, handle: Handle, first: int, last: int) -> Turn:
-        """Take a span out of the context; people still see it."""
-        if first > last:
-            raise BadInput("A span ends where it begins, or later.")
-        positions = {"first": first, "last": last}
-        return await self._upkeep(principal, handle, [Hide(first, last, why="by hand")], positions=positions)
-
-    async def _check_kind(
-        self, principal: PrincipalId, handle: Handle, position: int, kinds: tuple[type, ...], param: str
-    ) -> None:
-        conversation = await self.find(principal, handle)
-        body = await self._db.read(log.body_at, conversation.id, position)
-        if body is not None and not isinstance(body, kinds):
-            raise BadInput(f"Position {position} holds a {kind_of(body)}; that cannot be done to it.", param=param)
-
-    async def _upkeep(
-        self,
-        principal: PrincipalId,
-        handle: Handle,
-        bodies: Iterable[AnyBody],
-        *,
-        positions: dict[str, int] | None = None,
-        least: int = 1,
-        expects: int | None = None,
-        usage: Usage | None = None,
-        dedup: Dedup | None = None,
-    ) -> Turn:
-        conversation = await self.find(principal, handle)
-        for name, position in (positions or {}).items():
-            if not least <= position <= conversation.head_seq:
-                message = f"There is no position {position}; the log ends at {conversation.head_seq}."
-                raise BadInput(message, param=name)
-        turn = await self.submit(
-            Submission(
-                principal=principal,
-                target=ById(conversation.id),
-                input=Input(tuple(draft(body) for body in bodies), expects=expects, usage=usage),
-                kind="upkeep",
-                dedup_key=dedup.key if dedup else None,
-                request_hash=dedup.request_hash if dedup else None,
-            )
-        )
-        turn = await self.ended(turn)
-        if turn.failure is not None:
-            raise Stale(turn.failure.message)
-        if turn.status != "done":
-            raise Stale("It was cancelled before its turn came; nothing was written.")
-        return turn
+    async def revoke_key(self, name: str) -> int:
+        """Let the keys of a name open nothing more."""
+        return await self._db.write(keys.revoke, name)
 
 
 def _unsaved(submission: Submission, conversation_id: ConversationId) -> Turn:

@@ -9,6 +9,22 @@ from legato.domain.entries import Item, Tool
 from legato.domain.ids import ConversationId, PrincipalId, TurnId
 from legato.domain.turns import Usage
 
+PASSED_ON = (
+    "temperature",
+    "top_p",
+    "presence_penalty",
+    "frequency_penalty",
+    "tool_choice",
+    "parallel_tool_calls",
+    "response_format",
+    "reasoning_effort",
+    "stop",
+    "seed",
+    "logit_bias",
+    "service_tier",
+)
+"""Parameters of a request that a provider is sent as they are."""
+
 
 class ModelRequest(Struct, frozen=True):
     """What a model is asked: always well-formed (see `domain.shape`)."""

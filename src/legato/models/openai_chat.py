@@ -23,6 +23,7 @@ from legato.domain.ids import new_call_id
 from legato.domain.turns import Usage
 from legato.engine import windows
 from legato.engine.protocols import (
+    PASSED_ON,
     CallChunk,
     CallOpened,
     Finished,
@@ -40,20 +41,6 @@ SILENT_AT_MOST = 300.0
 MAX_LINE = 16 * 1024 * 1024
 TRIES = 4
 LONGEST_WAIT = 30.0  # seconds between two tries
-_PASSED_ON = (
-    "temperature",
-    "top_p",
-    "presence_penalty",
-    "frequency_penalty",
-    "tool_choice",
-    "parallel_tool_calls",
-    "response_format",
-    "reasoning_effort",
-    "stop",
-    "seed",
-    "logit_bias",
-    "service_tier",
-)
 
 
 class _Function(Struct):
@@ -193,7 +180,7 @@ def chat_request(model: str, request: ModelRequest) -> dict[str, Any]:
     }
     if request.tools:
         body["tools"] = [_tool(tool) for tool in request.tools]
-    for name in _PASSED_ON:
+    for name in PASSED_ON:
         if (value := request.params.get(name)) is not None:
             body[name] = value
     if (limit := request.params.get("max_output_tokens")) is not None:

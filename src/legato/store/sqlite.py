@@ -13,7 +13,7 @@ import contextlib
 import fcntl
 import os
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, TypeVar
@@ -299,14 +299,3 @@ def _own(path: Path) -> int:
         os.ftruncate(lock, 0)
         os.pwrite(lock, f"process {os.getpid()}".encode(), 0)
     return lock
-
-
-def integrity(path: Path) -> Iterator[str]:
-    """What SQLite itself finds wrong with a file."""
-    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
-    try:
-        for (line,) in connection.execute("pragma integrity_check"):
-            if line != "ok":
-                yield str(line)
-    finally:
-        connection.close()
