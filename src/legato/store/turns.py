@@ -59,26 +59,6 @@ async def admit(tx: Tx, submission: Submission, node: NodeId | None = None) -> A
     if submission.busy == "reject" and await _open_turns(tx, place.conversation.id):
         raise ConversationBusy()
     [[n]] = await tx.run("draw_turn", id=place.conversation.id, tip=turn_id if talk else None)
-    given = _with_hides(submission.input, place.hides)
-    [[created_at]] = await tx.run(
-        "add_turn",
-        id=turn_id,
-        conversation=place.conversation.id,
-        n=n,
-        parent_turn=place.parent if talk else None,
-        principal=submission.principal,
-        dedup_key=submission.dedup_key,
-        request_hash=submission.request_hash,
-        kind=submission.kind,
-        busy=submission.busy,
-        input=json.encode(given).decode(),
-    )
-    stopped: tuple[TurnId, ...] = ()
-    if submission.busy == "interrupt":
-        stopped = tuple(t for (t,) in await tx.run("request_interrupt", conversation=place.conversation.id))
-    lease = await _claim(tx, place.conversation.id, place.conversation.head_seq, node) if node is not None else None
-    if node is not None and (lease is None or lease.turn.id != turn_id):  # upkeep is done by now; another turn is ahead
-        return Admission(await get(tx, turn_id), fresh=True, lease=lease, stopped=stopped)
     turn = Turn(
         id=turn_id,
         conversation_id=place.conversation.id,
@@ -89,10 +69,37 @@ async def admit(tx: Tx, submission: Submission, node: NodeId | None = None) -> A
         request_hash=submission.request_hash,
         kind=submission.kind,
         busy=submission.busy,
-        input=given,
-        created_at=created_at,
+        input=_with_hides(submission.input, place.hides),
+        created_at=0.0,  # the database's clock says when
     )
-    return Admission(turn if lease is None else lease.turn, fresh=True, lease=lease, stopped=stopped)
+    turn = structs.replace(turn, created_at=await _add(tx, turn))
+    stopped: tuple[TurnId, ...] = ()
+    if submission.busy == "interrupt":
+        stopped = tuple(t for (t,) in await tx.run("request_interrupt", conversation=turn.conversation_id))
+    lease = await _claim(tx, turn.conversation_id, place.conversation.head_seq, node) if node is not None else None
+    if node is not None and (lease is None or lease.turn.id != turn_id):  # upkeep is done by now; another turn is ahead
+        turn = await get(tx, turn_id)
+    elif lease is not None:
+        turn = lease.turn
+    return Admission(turn, fresh=True, lease=lease, stopped=stopped)
+
+
+async def _add(tx: Tx, turn: Turn) -> float:
+    """Keep a turn that is admitted; returns when."""
+    [[created_at]] = await tx.run(
+        "add_turn",
+        id=turn.id,
+        conversation=turn.conversation_id,
+        n=turn.n,
+        parent_turn=turn.parent_turn,
+        principal=turn.principal,
+        dedup_key=turn.dedup_key,
+        request_hash=turn.request_hash,
+        kind=turn.kind,
+        busy=turn.busy,
+        input=json.encode(turn.input).decode(),
+    )
+    return float(created_at)
 
 
 class _Place(Struct, frozen=True):
