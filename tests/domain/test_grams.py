@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from legato.domain.grams import _code, contains, grams, normalise, query_grams, tag
+from legato.domain.grams import _code, contains, grams, normalise, query_grams, snippet, tag
 
 ALNUM = re.compile(r"[a-z0-9]+\Z")
 MARKS = "\u0301\u0308\u0323\u0345\u3099\u1161\u11a8"
@@ -150,3 +150,18 @@ def test_every_gram_holds_one_to_three_characters_of_the_text(text: str) -> None
 def test_width_and_marks_are_those_of_unicode() -> None:
     """A guard on the tables: the examples above are what NFKC says."""
     assert unicodedata.normalize("NFKC", "ﬁＡ") == "fiA"
+
+
+@pytest.mark.parametrize(
+    ("text", "query", "expected"),
+    [
+        ("Hello there", "THERE", "Hello there"),
+        ("a\n\nb   c", "b C", "a b c"),
+        ("x" * 100 + " the needle " + "y" * 100, "needle", "…" + "x" * 55 + " the needle " + "y" * 59 + "…"),
+        ("ｆｕｌｌ width", "full", "full width"),
+        ("東京都の天気", "京都", "東京都の天気"),
+    ],
+)
+def test_a_snippet_is_the_place_that_was_found_in_one_line(text: str, query: str, expected: str) -> None:
+    assert snippet(text, query) == expected
+    assert contains(snippet(text, query), query)

@@ -175,6 +175,24 @@ def test_keys_are_made_listed_used_and_revoked(serve: Serve, home: Path) -> None
     assert legato(home, "key", "revoke", "phone").code == 1
 
 
+def test_the_configuration_is_shown_with_its_origins_and_without_its_secrets(home: Path) -> None:
+    home.mkdir()
+    (home / "legato.toml").write_text('[models.mine]\nkind = "openai-chat"\napi_key = "sk-secret"\n')
+    env = {"LEGATO_SERVER__PORT": "9999", "LEGATO_DATABASE_URL": "postgresql://me:hidden@host/db"}
+    said = legato(home, "config", "show", "--json", env=env)
+    rows = {row["setting"]: (row["value"], row["from"]) for row in said.json}
+    assert rows["server.port"] == (9999, "LEGATO_SERVER__PORT")
+    assert rows["server.host"] == ("127.0.0.1", "default")
+    assert rows["models.mine.kind"] == ("openai-chat", str(home / "legato.toml"))
+    assert "sk-secret" not in said.out
+    assert "hidden@" not in said.out
+    assert "server.port" in legato(home, "config", "show", env=env).out
+    assert legato(home, "config", "check").code == 0
+    (home / "legato.toml").write_text('[agents.default]\nmodel = "nobody"\n')
+    broken = legato(home, "config", "check")
+    assert (broken.code, "nobody" in broken.err) == (1, True)
+
+
 def _commands(group: click.Group, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], click.Command]]:
     found = []
     for name, command in group.commands.items():

@@ -97,3 +97,22 @@ async def test_a_hash_grants_nothing(db: Database) -> None:
     await db.write(blobs.put, BOB, [his])
     assert await db.read(blobs.get, BOB, [hers.sha256]) == {his.sha256: his}
     assert await db.read(blobs.get, ALICE, [hers.sha256]) == {hers.sha256: hers}
+
+
+async def test_keys_are_listed_without_themselves_and_a_revoked_one_grants_nothing(reopen: Opener) -> None:
+    """All keys of a name are revoked together; the list still knows them."""
+    db = await reopen()
+    one, two = keys.new_key(), keys.new_key()
+    await db.write(keys.add, one, name="phone", principal=ALICE)
+    await db.write(keys.add, two, name="laptop", principal=BOB, scopes=frozenset({"admin"}))
+    assert await db.write(keys.revoke, "phone") == 1
+    assert await db.write(keys.revoke, "phone") == 0
+    db = await reopen()
+    assert await db.read(keys.find, one) is None
+    assert await db.read(keys.find, two) == keys.Grant(BOB, frozenset({"admin"}))
+    listed = await db.read(keys.known)
+    assert [(k.name, k.principal, k.scopes, k.revoked_at is None) for k in listed] == [
+        ("phone", ALICE, frozenset(), False),
+        ("laptop", BOB, frozenset({"admin"}), True),
+    ]
+    assert one not in str(listed)

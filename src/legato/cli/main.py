@@ -181,6 +181,33 @@ def export(home: Path | None, output: Path | None, what: str) -> None:
     care.export(home, what, output)
 
 
+# -- settings
+
+
+@cli.group()
+def config() -> None:
+    """Show and check the configuration."""
+
+
+@config.command("show")
+@home_option
+@json_option
+def show_config(home: Path | None, as_json: bool) -> None:
+    """Print every setting, its value, and where it came from. Secrets are not shown."""
+    from legato.cli import settings  # noqa: PLC0415 - as above
+
+    settings.show(home, as_json=as_json)
+
+
+@config.command("check")
+@home_option
+def check_config(home: Path | None) -> None:
+    """Say whether the gateway could start with this configuration."""
+    from legato.cli import settings  # noqa: PLC0415 - as above
+
+    settings.check(home)
+
+
 # -- keys
 
 
