@@ -4,6 +4,7 @@
 standard library is used here: a command should be done before a larger client is imported.
 """
 
+import fcntl
 import http.client
 import json
 import os
@@ -69,9 +70,9 @@ class Client:
                     yield json.loads(line[6:])
 
     def alive(self) -> bool:
-        """Whether somebody answers there."""
+        """Whether somebody answers there; the key is not shown to whoever that is."""
         try:
-            with self._asked("GET", "/healthz", timeout=QUICK) as response:
+            with Client(self.url, "")._asked("GET", "/healthz", timeout=QUICK) as response:
                 return bool(json.loads(response.read()).get("status") == "ok")
         except (OSError, http.client.HTTPException, ValueError, AttributeError, LegatoError):
             return False
@@ -113,9 +114,9 @@ def gateway(home: Path | None) -> Iterator[Client]:
     if config.client.url:
         yield Client(config.client.url, key)
         return
-    running = Client(_read(config.home / PLACE) or "http://127.0.0.1:1", key)
-    if running.alive():
-        yield running
+    url = _read(config.home / PLACE)
+    if url and (config.database.url or _owned(config.home / "legato.db.lock")) and Client(url, key).alive():
+        yield Client(url, key)
         return
     with _private(config.home) as url:
         yield Client(url, _read(config.home / "key"))
@@ -138,6 +139,18 @@ def _private(home: Path) -> Iterator[str]:
     finally:
         process.terminate()
         process.communicate(timeout=60)
+
+
+def _owned(lock: Path) -> bool:
+    """Whether a process owns the store. One that was killed left its address behind, where anyone may listen now."""
+    try:
+        with lock.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    return False
 
 
 def _read(path: Path) -> str:
