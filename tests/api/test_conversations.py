@@ -101,22 +101,29 @@ def requests_without_a_turn(client: httpx.Client, talk: str) -> list[tuple[str, 
 
 def test_a_request_without_a_turn_is_carried_out_once_per_key(fresh_server: Server) -> None:
     """The second answer is the first, before and after `kill -9`; another body under the key is refused."""
-    client = fresh_server.client
-    talk = conversation_of(ask(client, "hello"))
-    for number, (path, body, other) in enumerate(requests_without_a_turn(client, talk)):
-        key = {"Idempotency-Key": f"once {number}"}
+    talk = conversation_of(ask(fresh_server.client, "hello"))
+    asked = requests_without_a_turn(fresh_server.client, talk)
+    first = []
+    for number, (path, body, _) in enumerate(asked):
+
+        def send(_: int, path: str = path, body: Any = body, key: str = f"once {number}") -> httpx.Response:
+            return fresh_server.client.post(path, json=body, headers={"Idempotency-Key": key})
+
         with ThreadPoolExecutor(4) as pool:
-            racing = list(pool.map(lambda _: fresh_server.client.post(path, json=body, headers=key), range(4)))  # noqa: B023
-        first = racing[0].json()
-        assert [(a.is_success, a.json()) for a in racing] == [(True, first)] * 4, path
-        before = [row["id"] for row in conversations(client)], said_in(client, talk)
-        fresh_server.restart()
-        client = fresh_server.client
-        again = client.post(path, json=body, headers=key)
+            racing = list(pool.map(send, range(4)))
+        first.append(racing[0].json())
+        assert [(a.is_success, a.json()) for a in racing] == [(True, first[-1])] * 4, path
+    before = [row["id"] for row in conversations(fresh_server.client)], said_in(fresh_server.client, talk)
+
+    fresh_server.restart()
+
+    for number, (path, body, other) in enumerate(asked):
+        key = {"Idempotency-Key": f"once {number}"}
+        again = fresh_server.client.post(path, json=body, headers=key)
         assert again.is_success, again.text
-        assert again.json() == first, path
+        assert again.json() == first[number], path
         assert again.headers["Idempotency-Replayed"] == "true", path
-        assert ([row["id"] for row in conversations(client)], said_in(client, talk)) == before
-        refused(client.post(path, json=other, headers=key), 409, "idempotency_key_conflict")
+        refused(fresh_server.client.post(path, json=other, headers=key), 409, "idempotency_key_conflict")
         if path == "/v1/conversations":
-            assert fresh_server.stranger.post(path, json=body, headers=key).json()["id"] != first["id"]
+            assert fresh_server.stranger.post(path, json=body, headers=key).json()["id"] != first[number]["id"]
+    assert ([row["id"] for row in conversations(fresh_server.client)], said_in(fresh_server.client, talk)) == before

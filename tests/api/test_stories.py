@@ -70,7 +70,7 @@ def test_a_named_conversation_is_the_same_after_150_other_responses_and_kill_9(f
 
 def test_many_restarts_leave_one_row(fresh_server: Server, request: pytest.FixtureRequest) -> None:
     """Each turn meets a new process; the list shows one conversation."""
-    rounds = 100 if request.config.getoption("--long") else 20
+    rounds = 100 if request.config.getoption("--long") else 10
     ids = set()
     for n in range(rounds):
         response = ask(fresh_server.client, f"turn {n}", conversation="my-conv-foo")

@@ -32,7 +32,7 @@ from legato.engine.protocols import (
 )
 
 LOOKING = "Let me look. "
-LONG = " and so on" * 200
+LONG = " and so on" * 430
 DONE_BEFORE = re.compile(r'"key": "([\w-]+)"')
 ONCE, AGAIN = "note", "look"
 """The tool that must not run twice, and the one that may."""
@@ -54,7 +54,7 @@ PLANS: dict[str, dict[str, tuple[Step, ...]]] = {
         "two": (Step(("And now ", "this. "), ((AGAIN, "two-a"), (ONCE, "two-b"))),),
     },
     "twenty": {"twenty": tuple(Step((f"Step {n}. ",), ((ONCE, f"step-{n}"),)) for n in range(1, 21))},
-    "fold": {"fold": tuple(Step(calls=((ONCE, f"fold-{n}"),)) for n in range(1, 9))},
+    "fold": {"fold": tuple(Step(calls=((ONCE, f"fold-{n}"),)) for n in range(1, 5))},
     "plain": {},
 }
 """For each script, the steps that an input asks for. After them comes the answer."""

@@ -1,7 +1,6 @@
 """Compaction changes what the model sees and nothing else (P21); one that fails loses nothing, nor wedges (P22)."""
 
 import asyncio
-import contextlib
 from collections.abc import Iterable
 from itertools import cycle
 from typing import Any
@@ -9,7 +8,7 @@ from typing import Any
 import pytest
 
 from conftest import ALICE
-from engine.rooms import Rooms, ask, ended, say, submission, transcript
+from engine.rooms import Rooms, ask, ended, say, transcript
 from engine.scripted import Scripted, Tools, calls, constant, last_said, words
 from engine.waiting import within
 from legato.domain.entries import Compaction, Entry, Message, Note, Text, ToolResult
@@ -19,7 +18,7 @@ from legato.domain.turns import Usage
 from legato.engine import tokens
 from legato.engine.compaction import FAILED, INSTRUCTIONS, SummaryFailed
 from legato.engine.protocols import ModelEvent, ModelRequest, TextChunk
-from legato.errors import BadInput, ContextTooLarge, ModelUnavailable, Stale, StoreUnavailable
+from legato.errors import BadInput, ContextTooLarge, ModelUnavailable, Stale
 from legato.store import search
 
 WORK = Slug("work")
@@ -366,70 +365,6 @@ async def test_a_receipt_says_what_was_verbatim_folded_hidden_and_left_out(rooms
 
 
 # -- crashes, forks, other nodes, very long logs
-
-
-class Death:
-    """Lets a process write so often and no more. `answered`: whether its last write is heard of."""
-
-    def __init__(self, app: Any, writes: int, *, answered: bool) -> None:
-        self.left = writes
-        write = app.db.write
-
-        async def mortal(transaction: Any, *args: Any, **kwargs: Any) -> Any:
-            self.left -= 1
-            if self.left < 0:
-                raise StoreUnavailable("dead")
-            result = await write(transaction, *args, **kwargs)
-            if self.left == 0 and not answered:
-                raise StoreUnavailable("dead")
-            return result
-
-        app.db.write = mortal
-
-
-async def filled(app: Any, to: Slug, messages: int = 24) -> None:
-    """A conversation with a past, written at once."""
-    await app.gateway.create(ALICE, {}, to)
-    past = [Message("user" if n % 2 == 0 else "assistant", (Text(f"past {n} {FILLER}"),)) for n in range(messages)]
-    await app.gateway.add(ALICE, to, past)
-
-
-@pytest.mark.parametrize("answered", [True, False], ids=["heard of", "unheard of"])
-async def test_a_process_that_dies_at_any_commit_of_a_turn_that_folds_loses_nothing(
-    rooms: Rooms, answered: bool
-) -> None:
-    """One answer, one compaction in force, everything that was said, and a sound store, wherever it died."""
-    summary = talk_and(lambda r: words("What was past."))
-    for writes in range(1, 100):
-        app = await rooms.open(Scripted(summary), worker_lease=0.5)
-        to = Slug(f"talk-{writes}")
-        await filled(app, to)
-        death = Death(app, writes, answered=answered)
-        given = submission("now", to, key=f"k{writes}", hash="h", compact_threshold=1_000)
-        with contextlib.suppress(StoreUnavailable, TimeoutError):
-            async with asyncio.timeout(2 if death.left else 0):
-                await app.gateway.ended(await app.gateway.submit(given))
-        survived = death.left > 0
-        await rooms.crash(app)
-
-        app = await rooms.open(Scripted(summary), worker_lease=0.5)
-        turn = await ended(app, await within(app.gateway.submit(given)))
-        assert turn.status == "done", (writes, turn.failure)
-        transcript = [e.body for e in await app.gateway.transcript(ALICE, to)]
-        assert sum(isinstance(b, Message) and b.text == "now" for b in transcript) == 1
-        complete = [b.text for b in transcript if isinstance(b, Message) and b.text.startswith("heard: ")]
-        assert len([text for text in complete if text == "heard: now"]) == 1
-        assert sum(isinstance(b, Message) and b.text.startswith("past ") for b in transcript) == 24
-        view = await app.gateway.context(ALICE, to)
-        assert view.summary is not None
-        assert view.summary.summary == "What was past."
-        await rooms.close(app)
-        if survived:
-            break
-    else:
-        raise AssertionError("the turn never survived")
-    assert writes >= 4
-    assert await rooms.findings() == []
 
 
 async def test_forks_from_before_and_after_a_compaction_see_their_own_past(rooms: Rooms) -> None:

@@ -69,7 +69,9 @@ async def _serve(config: Config, listener: socket.socket) -> None:
         draining = _drain_on_signals(app, server)
         banner = _banner(config, listener)
         place = config.home / client.PLACE
-        place.write_text(banner.split()[3] + "\n")  # where the command line finds us
+        place.unlink(missing_ok=True)
+        with os.fdopen(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(banner.split()[3] + "\n")  # where the command line finds us
         click.echo(banner)
         await server.serve(sockets=[listener])
         place.unlink(missing_ok=True)
