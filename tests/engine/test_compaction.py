@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from conftest import ALICE
-from engine.rooms import Rooms, ask, ended, say, transcript
+from engine.rooms import Rooms, ask, ended, say, submission, transcript
 from engine.scripted import Scripted, Tools, calls, constant, last_said, words
 from engine.waiting import within
 from legato.domain.entries import Compaction, Entry, Message, Note, Text, ToolResult
@@ -293,6 +293,19 @@ async def test_an_input_larger_than_the_window_fails_with_advice(rooms: Rooms) -
     assert "larger window" in turn.failure.message
     await app.gateway.rewind(ALICE, WORK, 0)
     assert (await ask(app, "hello")).status == "done"
+
+
+async def test_a_turn_that_leaves_nothing_behind_fits_as_well(rooms: Rooms) -> None:
+    """It is trimmed, and the log is as it was."""
+    app = await rooms.open(Scripted(talk_and(lambda r: [ModelUnavailable("down")])), **SMALL)
+    await app.gateway.create(ALICE, {}, WORK)
+    past = [Message("user" if n % 2 == 0 else "assistant", (Text(f"{n} {FILLER}"),)) for n in range(60)]
+    await app.gateway.add(ALICE, WORK, past)
+    run = await app.gateway.ephemeral(submission("now"), app.roster.cast(None))
+    assert [event async for event in run.events()] != []
+    assert run.turn.status == "done"
+    assert tokens.of_request(rooms.model.requests[-1]) <= WINDOW
+    assert len(await app.gateway.transcript(ALICE, WORK)) == 60
 
 
 async def test_what_a_provider_counts_is_believed(rooms: Rooms) -> None:

@@ -14,6 +14,7 @@ from legato.domain.events import Answered, AnyEvent
 from legato.domain.turns import Failure, Turn, Usage
 from legato.engine import prompt
 from legato.engine.calls import carry_out
+from legato.engine.compaction import Compactor
 from legato.engine.interrupts import Interrupts
 from legato.engine.roster import Cast
 from legato.engine.step import Step
@@ -23,10 +24,10 @@ from legato.errors import LegatoError, LimitReached
 class Ephemeral:
     """One such turn. After `events` has come to its end, `turn` and `entries` say how it went."""
 
-    def __init__(self, turn: Turn, cast: Cast, view: View | None) -> None:
+    def __init__(self, turn: Turn, cast: Cast, view: View | None, compactor: Compactor) -> None:
         self.turn = turn
         self.entries: list[Entry] = []
-        self._cast, self._view = cast, view
+        self._cast, self._view, self._compactor = cast, view, compactor
         self._usage = Usage()
 
     async def events(self) -> AsyncGenerator[AnyEvent, None]:
@@ -54,6 +55,9 @@ class Ephemeral:
         for _ in range(self._cast.agent.max_steps):
             step = Step(index, client_tools)
             request = prompt.build(self.turn, self._cast, view.summary if view else None, bodies)
+            if not self._compactor.is_small(self._cast, request, None):
+                _, most = await self._compactor.budget(self._cast)
+                request, _ = await self._compactor.trimmed(self._cast, request, most)
             failed: LegatoError | None = None
             try:
                 async with aclosing(self._cast.model.stream(request)) as said:

@@ -70,6 +70,7 @@ class TurnRun:
         self.interrupts = Interrupts()
         self._usage = lease.turn.usage or Usage()  # what earlier attempts have cost is on the bill
         self._blobs: dict[str, Blob] = {}
+        self._noted = False  # the log says that something was left out
         self.long = False  # the context has grown past what it should be
         self._unwritten: list[Draft] = []  # a setup that goes along with the next entries
         live.open(self.turn.id)
@@ -196,7 +197,8 @@ class TurnRun:
             view, bodies = await self._fold(cast, due)
             request = prompt.build(self.turn, cast, view.summary, bodies)
         request, left_out = await self._compactor.trimmed(cast, request, most)
-        if left_out:
+        if left_out and not self._noted:
+            self._noted = True
             await self._append([draft(Note(left_out, reason=LEFT_OUT))], [])
         return view, bodies, request, True
 
