@@ -43,7 +43,7 @@ def logs(draw: st.DrawFn) -> list[Entry]:
     return [Entry(seq, EntryId(f"e{seq}"), TurnId("t"), body, 0.0) for seq, body in enumerate(bodies, 1)]
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(logs(), st.integers(0, 200), st.integers(1, 5))
 def test_a_fold_keeps_pairs_together_and_the_latest_input_verbatim(
     entries: list[Entry], keep: int, exchanges: int
@@ -64,7 +64,7 @@ def test_a_fold_keeps_pairs_together_and_the_latest_input_verbatim(
             assert (call in folded) == (entry.seq in folded)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(logs(), st.integers(0, 400))
 def test_what_is_trimmed_fits_and_is_well_formed(entries: list[Entry], room: int) -> None:
     """The last exchange and the system's own words stay; the rest goes from the oldest on."""
