@@ -108,6 +108,9 @@ def test_a_conversation_is_compacted_by_hand_and_expanded_again(client: httpx.Cl
     assert said_in(client, "by-hand")[: len(before)] == before
     [item] = [i for i in get(client, "/v1/conversations/by-hand/items")["data"] if i["type"] == "compaction"]
     assert "Demo summary" in item["encrypted_content"]
+    assert item["created_by"] == "default"
+    assert item["legato"]["why"] == "by hand"
+    assert item["legato"]["tokens_before"] > item["legato"]["tokens_after"] > 0
 
     post(client, "/v1/conversations/by-hand/expand", of=item["id"])
     assert seen(ask(client, "and again?", conversation="by-hand"))[0] == full + 4

@@ -247,12 +247,24 @@ def item(entry_id: str, body: AnyBody, status: str | None = None) -> dict[str, A
                 "output": output,
                 "status": "completed",
             }
-        case Compaction(summary=text):
-            return {"id": entry_id, "type": "compaction", "encrypted_content": text}
+        case Compaction():
+            return compacted(entry_id, body)
         case Note():
             return None
         case _:
             return None
+
+
+def compacted(entry_id: str, body: Compaction) -> dict[str, Any]:
+    """A summary: of what, by whom, why, and how much shorter it is."""
+    about = {"upto": body.upto, "why": body.why, "tokens_before": body.before, "tokens_after": body.after}
+    return {
+        "id": entry_id,
+        "type": "compaction",
+        "encrypted_content": body.summary,
+        "created_by": body.by or None,
+        "legato": about,
+    }
 
 
 def message(entry_id: str, body: Message, status: str) -> dict[str, Any]:

@@ -162,9 +162,18 @@ class FunctionCallOutputItem(Struct, tag="function_call_output", tag_field="type
     status: ItemStatus
 
 
+class Folded(Struct):
+    upto: int
+    why: str
+    tokens_before: int
+    tokens_after: int
+
+
 class CompactionItem(Struct, tag="compaction", tag_field="type"):
     id: str
     encrypted_content: str
+    created_by: str | None = None
+    legato: Folded | None = None
 
 
 Item = MessageItem | ReasoningItem | FunctionCallItem | FunctionCallOutputItem | CompactionItem

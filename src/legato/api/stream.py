@@ -8,7 +8,7 @@ theirs. Extension data goes into fields; there are no event types of our own.
 from collections.abc import Iterator
 from typing import Any
 
-from legato.api.items import output_text
+from legato.api.items import compacted, output_text
 from legato.domain.events import Answered, AnyEvent, Closed, Delta, Folded, Opened
 
 WireEvent = dict[str, Any]
@@ -57,8 +57,8 @@ class ResponseStream:
                 told["status"] = "completed"
                 yield self._event("response.output_item.added", output_index=index, item=told)
                 yield self._event("response.output_item.done", output_index=index, item=told)
-            case Folded(index=index, id=id, summary=summary):
-                folded = {"id": id, "type": "compaction", "encrypted_content": summary}
+            case Folded(index=index, id=id, compaction=compaction):
+                folded = compacted(id, compaction)
                 yield self._event("response.output_item.added", output_index=index, item=folded)
                 yield self._event("response.output_item.done", output_index=index, item=folded)
             case _:

@@ -58,7 +58,7 @@ class Folded(Event, frozen=True, array_like=True, tag="f"):
 
     index: int
     id: EntryId
-    summary: str
+    compaction: Compaction
 
 
 class Joined(Event, frozen=True, array_like=True, tag="j"):
@@ -88,8 +88,8 @@ def retell(entries: Iterable[Entry]) -> list[AnyEvent]:
     shown = [(e.id, e.body) for e in entries if isinstance(e.body, Item | Compaction)]
     for index, (entry_id, body) in enumerate(shown):
         match body:
-            case Compaction(summary=summary):
-                told.append(Folded(index, entry_id, summary))
+            case Compaction():
+                told.append(Folded(index, entry_id, body))
             case ToolResult(call_id=call_id, output=output, is_error=is_error):
                 told.append(Answered(index, entry_id, call_id, output, is_error))
             case ToolCall(call_id=call_id, name=name, arguments=text, client=client):

@@ -222,7 +222,7 @@ class TurnRun:
     def _folded(self, summary: Draft) -> Folded:
         assert isinstance(summary.body, Compaction)
         index, self._step.next_index = self._step.next_index, self._step.next_index + 1
-        return Folded(index, summary.id, summary.body.summary)
+        return Folded(index, summary.id, summary.body)
 
     async def _with_bytes(self, request: ModelRequest) -> ModelRequest:
         """The same with the images and files that it refers to."""

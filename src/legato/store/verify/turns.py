@@ -183,7 +183,7 @@ def _items(reading: Reading, turn: KnownTurn, events: list[AnyEvent]) -> None:
                 items[index] = _Item(id)
                 if not isinstance(event, Opened):
                     items[index].closed = True
-                    told[id] = hash(event.output if isinstance(event, Answered) else event.summary)
+                    told[id] = hash(event.output if isinstance(event, Answered) else event.compaction.summary)
             case Delta(index=index) | Closed(index=index):
                 item = items.get(index)
                 if item is None or item.closed:
