@@ -1,5 +1,6 @@
 """What a model is sent, over the wire: counted, compacted, expanded, receipted, and byte by byte as it was."""
 
+import time
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from agents import Agent, Runner, SQLiteSession
 from agents.memory import OpenAIResponsesCompactionSession
 from agents.models.openai_responses import OpenAIResponsesModel
 
-from api.server import Server
+from api.server import BOUND, Server
 from api.upstream import Upstream
 from api.wire import ask, chat, conversation_of, get, ok, post, refused, said_in, seen, streaming
 from legato.engine import tokens
@@ -133,6 +134,45 @@ def test_a_session_goes_on_through_its_compaction(client: httpx.Client) -> None:
     assert answer.headers["X-Legato-Conversation"] == conversation
     rows = [row["id"] for row in client.get("/api/sessions").json()["data"]]
     assert rows.count(conversation) == 1
+
+
+def test_a_session_goes_on_while_its_past_is_summarised(tmp_path: Path, upstream: Upstream) -> None:
+    """The same header, plain and streamed, while the summary is being written and after it was."""
+    small = {"LEGATO_MODELS__UPSTREAM__CONTEXT_WINDOW": "2000", "LEGATO_COMPACTION__SHARE": "0.3"}
+    server = Server(tmp_path / "home", **upstream.settings, **small)
+    header = {"X-Hermes-Session-Id": "the same"}
+    places = set()
+
+    def say(text: str, **more: Any) -> None:
+        answer = upstream.talk()
+        answer.say("I see.")
+        answer.end()
+        body = {"messages": [{"role": "user", "content": text}], **more}
+        told = server.client.post("/v1/chat/completions", json=body, headers=header)
+        assert told.status_code == 200, told.text
+        places.add(told.headers["X-Legato-Conversation"])
+
+    try:
+        say(LONG * 7)
+        say("short")
+        summary = upstream.talk()
+        assert summary.asked.wait(BOUND)
+        say("meanwhile")
+        say("meanwhile, streamed", stream=True)
+        summary.say("In short: cats.")
+        summary.end()
+        [conversation] = places
+        path = f"/v1/conversations/{conversation}/items"
+        deadline = time.monotonic() + BOUND
+        while all(item["type"] != "compaction" for item in get(server.client, path)["data"]):
+            assert time.monotonic() < deadline
+        say("afterwards")
+        assert "In short: cats." in str(upstream.received[-1]["messages"][0])
+        assert places == {conversation}
+        assert [row["id"] for row in server.client.get("/api/sessions").json()["data"]] == [conversation]
+        server.check_log()
+    finally:
+        server.stop()
 
 
 # -- what it was

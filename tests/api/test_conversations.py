@@ -1,5 +1,6 @@
 """Conversations over the wire: items that are deleted, lists that are searched, and keys on requests without a turn."""
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -7,7 +8,7 @@ import httpx
 import openai
 import pytest
 
-from api.server import Server
+from api.server import BOUND, Server
 from api.wire import ask, conversation_of, conversations, get, ok, post, refused, said_in, seen
 
 
@@ -64,9 +65,9 @@ def test_the_list_finds_what_was_said_and_what_it_is_called(fresh_server: Server
     with fresh_server.sdk() as sdk, pytest.raises(openai.NotFoundError):
         sdk.conversations.retrieve("nothing")
 
-    for _ in range(100):  # the index is filled behind the turns
-        if found(client, q="京都の") == [tokyo]:
-            break
+    deadline = time.monotonic() + BOUND
+    while not (found(client, q="京都の") and found(client, q="fenêtre")):  # the index is filled behind the turns
+        assert time.monotonic() < deadline
     assert found(client, q="京都の") == [tokyo]
     assert found(client, q="FENÊTRE") == [paris]
     assert found(client, q="ther.jap") == [tokyo]

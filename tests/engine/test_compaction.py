@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable
-from itertools import cycle
+from itertools import cycle, pairwise
 from typing import Any
 
 import pytest
@@ -435,3 +435,16 @@ async def filled_with(app: Any, entries: int) -> None:
         roles = ("user", "assistant")
         past = [Message(roles[n % 2], (Text(f"entry {n} of many"),)) for n in range(first, min(first + 2_000, entries))]
         await app.gateway.add(ALICE, WORK, past)
+
+
+async def test_the_prompt_only_grows_at_its_end_whichever_node_answers(shared: Rooms) -> None:
+    """Two nodes in turn: each request begins with the one before, item by item."""
+    nodes = [(await shared.open(Scripted(talk_and(lambda r: words("Short.")))), shared.model) for _ in range(2)]
+    sent: list[ModelRequest] = []
+    for n in range(6):
+        app, model = nodes[n % 2]
+        await ask(app, f"message {n}")
+        sent.append(model.requests[-1])
+    for earlier, later in pairwise(sent):
+        assert later.items[: len(earlier.items)] == earlier.items
+        assert (later.instructions, later.tools) == (earlier.instructions, earlier.tools)

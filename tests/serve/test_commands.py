@@ -105,9 +105,9 @@ def test_conversations_are_listed_shown_found_renamed_forked_bound_compacted_exp
     assert "user: reply only 東京の猫" in shown
     assert "assistant: 東京の猫" in shown
     assert legato(home, "show", "--json", "About").json["items"][-1]["role"] == "assistant"
-    for _ in range(50):  # search is filled behind the turns
-        if hits := legato(home, "search", "--json", "京の").json:
-            break
+    deadline = time.monotonic() + BOUND
+    while not (hits := legato(home, "search", "--json", "京の").json):  # search is filled behind the turns
+        assert time.monotonic() < deadline
     assert {hit["conversation"] for hit in hits} == {cats}
     assert "東京の猫" in legato(home, "search", "京の").out
     assert legato(home, "ls", "--json", "-q", "京の").json[0]["id"] == cats
