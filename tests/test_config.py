@@ -113,3 +113,10 @@ async def test_a_model_cannot_fall_back_on_nobody_or_itself(tmp_path: Path, othe
     with pytest.raises(BadConfig, match="cannot fall back"):
         async with open_app(load(tmp_path, environ={})[0]):
             pass
+
+
+async def test_summaries_cannot_be_written_by_nobody(tmp_path: Path) -> None:
+    (tmp_path / "legato.toml").write_text('[compaction]\nmodel = "nobody"\n')
+    with pytest.raises(BadConfig, match="Nobody named 'nobody'"):
+        async with open_app(load(tmp_path, environ={})[0]):
+            pass

@@ -106,7 +106,7 @@ def build_roster(config: Config, models: dict[str, Model], toolsets: dict[str, T
     if config.default_agent not in agents:
         first = next(iter(all_models))
         agents[config.default_agent] = Agent(config.default_agent, first, toolsets=tuple(all_toolsets))
-    return Roster(
+    roster = Roster(
         models=all_models,
         toolsets=all_toolsets,
         agents=agents,
@@ -114,6 +114,10 @@ def build_roster(config: Config, models: dict[str, Model], toolsets: dict[str, T
         unknown=config.server.unknown_model,
         windows={name: model.context_window for name, model in config.models.items()},
     )
+    if config.compaction.model and config.compaction.model not in roster.names:
+        known = ", ".join(roster.names)
+        raise BadConfig(f"Nobody named '{config.compaction.model}' can write summaries; there are: {known}.")
+    return roster
 
 
 def make_home(home: Path) -> None:

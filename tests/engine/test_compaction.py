@@ -1,7 +1,7 @@
 """Compaction changes what the model sees and nothing else (P21); one that fails loses nothing, nor wedges (P22)."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import AsyncGenerator, Iterable
 from itertools import cycle, pairwise
 from typing import Any
 
@@ -81,6 +81,20 @@ FAULTS: dict[str, Any] = {
 }
 
 
+class Late(Scripted):
+    """Never answers every fourth time that it is asked for a summary, the first included."""
+
+    late = 0
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+        if is_summary(request) and len(summaries(self)) % 4 == 0:
+            self.requests.append(request)
+            self.late += 1
+            await asyncio.Event().wait()
+        async for event in super().stream(request):
+            yield event
+
+
 async def test_500_turns_go_through_a_small_window_whatever_the_summariser_does(rooms: Rooms) -> None:
     """Every turn answers, in one conversation; nothing that was said is lost; no request is larger than the window;
     and the original context can be had again."""
@@ -95,8 +109,9 @@ async def test_500_turns_go_through_a_small_window_whatever_the_summariser_does(
             return [ContextTooLarge("maximum context length")]  # though we thought that it fits
         return words(f"answer to {last_said(request)[:12]}")
 
-    turns = 500 if rooms.url == "" else 120
-    app = await rooms.open(Scripted(reply), **SMALL)
+    turns = 500 if rooms.url == "" else 200
+    model = Late(reply)
+    app = await rooms.open(model, compaction_timeout=0.1, **SMALL)
     places = set()
     for n in range(turns):
         turn = await ask(app, f"message {n:04} {FILLER if n % 3 else ''}")
@@ -109,7 +124,8 @@ async def test_500_turns_go_through_a_small_window_whatever_the_summariser_does(
     assert [line[6:18] for line in said] == [f"message {n:04}" for n in range(turns)]
     made = await compactions(app)
     assert len(made) >= 3
-    assert await notes(app)
+    assert model.late > 0
+    assert any("took longer than 0.1 s" in note for note in await notes(app))
     while await search.index_some(app.db):
         pass
     assert await app.gateway.search(ALICE, "message 0001")
