@@ -138,6 +138,13 @@ def rows(things: Things) -> dict[tuple[str, str], list[Row]]:
         ("POST", "/api/sessions/{id}/chat"): by_any_name("/chat", {"input": "hello"}),
         ("POST", "/api/sessions/{id}/chat/stream"): by_any_name("/chat/stream", {"input": "hello"}),
         ("GET", "/v1/search"): [Row("/v1/search", params={"q": "canary sings"}, stranger=200)],
+        ("GET", "/v1/resolve"): [Row("/v1/resolve", params={"what": things.conversation}, stranger=200)],
+        ("GET", "/v1/commands"): [Row("/v1/commands", stranger=200)],
+        ("POST", "/v1/commands"): [
+            Row("/v1/commands", {"text": "/fork", "conversation": things.conversation}),
+            Row("/v1/commands", {"text": f"/resume {things.conversation}"}),
+            Row("/v1/commands", {"text": "/list"}, stranger=200),
+        ],
         ("POST", "/v1/keys"): [Row("/v1/keys", {"name": "another", "principal": "another"}, stranger=403)],
         ("GET", "/v1/keys"): [Row("/v1/keys", stranger=403)],
         ("DELETE", "/v1/keys/{name}"): [Row(f"/v1/keys/{things.alias}", stranger=403)],

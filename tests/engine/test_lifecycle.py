@@ -34,7 +34,7 @@ from legato.domain.events import Closed, Delta, Opened
 from legato.domain.handles import ById, Handle, Slug
 from legato.domain.ids import ConversationId, NodeId, TurnId, new_conversation_id, new_turn_id
 from legato.domain.turns import After, Dedup, Turn, Usage
-from legato.engine.gateway import Gateway
+from legato.engine.gateway import Gateway, Meant
 from legato.engine.protocols import Invocation
 from legato.errors import Draining, Unavailable, UnknownHandle, UnknownTurn
 from legato.store import nodes, turns
@@ -615,6 +615,10 @@ VERBS: dict[str, tuple[Any, list[Verb]]] = {
     "delete": (UnknownHandle, [lambda g, t, c: g.delete(BOB, c)]),
     "conversations": ([], [lambda g, t, c: g.conversations(BOB)]),
     "conversations after": (UnknownHandle, [lambda g, t, c: g.conversations(BOB, after=_id(c))]),
+    "meant": (
+        Meant("none", []),
+        [lambda g, t, c: g.meant(BOB, _id(c)), lambda g, t, c: g.meant(BOB, "work")],
+    ),
     "search": ([], [lambda g, t, c: g.search(BOB, "secret")]),
     "recall": (None, [lambda g, t, c: g.recall(BOB, RESENT)]),
     "unbind": (False, [lambda g, t, c: g.unbind(BOB, WORK)]),
@@ -629,7 +633,11 @@ WITHOUT_OWNER = {
     "follow_on": "takes a turn that was read in its owner's name",
     "brought": "takes a turn that was read in its owner's name",
     "receipt": "takes a turn that was read in its owner's name",
-    "last_turn": "takes a conversation that was read in its owner's name",
+    "last_ended": "takes a conversation that was read in its owner's name",
+    "under_way": "takes a conversation that was read in its owner's name",
+    "summary_in_force": "takes a conversation that was read in its owner's name",
+    "described": "takes conversations that were read in their owner's name",
+    "window": "speaks of a model",
     "usage": "takes a conversation that was read in its owner's name",
     "names": "takes a conversation that was read in its owner's name",
     "create": "makes something new",

@@ -17,9 +17,9 @@ from legato.api.responses import Metadata, listing, page, replayed
 from legato.api.sse import EventStream
 from legato.api.stream import ResponseStream
 from legato.api.wire import answer, named_event
-from legato.domain.conversations import Conversation
+from legato.domain.conversations import Conversation, Described
 from legato.domain.entries import Entry
-from legato.domain.grams import snippet
+from legato.domain.grams import shortened, snippet
 from legato.domain.handles import ById, Slug, parse_name
 from legato.domain.turns import Dedup, Turn
 from legato.errors import BadInput, NotFound, UnknownHandle
@@ -164,12 +164,17 @@ async def list_conversations(call: Call) -> Response:
     found = await call.gateway.conversations(
         call.caller.principal, limit + 1, last.id if last else None, query=call.query("q"), kind=call.query("kind")
     )
-    data = [
-        shown(conversation)
-        | {"name": await _name(call, conversation), "title": conversation.title, "kind": conversation.kind}
-        for conversation in found[:limit]
-    ]
+    data = [_described(row) for row in await call.gateway.described(found[:limit])]
     return answer(listing(data, has_more=len(found) > limit))
+
+
+async def resolve(call: Call) -> Response:
+    """`GET /v1/resolve`: which conversations someone may mean by an id, a name, a title, or the beginning of one."""
+    what = call.query("what")
+    if not what or len(what) > 500:
+        raise BadInput("'what' is needed: 1 to 500 characters of an id, a name or a title.", param="what")
+    meant = await call.gateway.meant(call.caller.principal, what, call.limit())
+    return answer({"object": "list", "match": meant.match, "data": [_described(row) for row in meant.found]})
 
 
 async def usage(call: Call) -> Response:
@@ -200,11 +205,12 @@ async def search(call: Call) -> Response:
 
 
 async def events(call: Call) -> Response:
-    """`GET /v1/conversations/{id}/events`: everything that happens in it, from now on, or from `Last-Event-ID` on."""
+    """`GET /v1/conversations/{id}/events`: everything that happens in it, from what is under way now, or from
+    `Last-Event-ID` on; `0` is the very beginning."""
     conversation = await find(call)
     last_seen = call.request.headers.get("last-event-id")
     if last_seen is None:
-        after, seen = (await call.gateway.last_turn(conversation)), -1
+        after, seen = (await call.gateway.last_ended(conversation)), -1
     else:
         after, seen = _cursor(last_seen)
     return EventStream(_told(call, conversation, after, seen), {"X-Legato-Conversation": conversation.id})
@@ -240,9 +246,9 @@ def _line(turn: Turn, place: int, kind: str, body: dict[str, Any]) -> bytes:
 
 
 def _cursor(last_seen: str) -> tuple[int, int]:
-    """The turn to begin after, and the last event seen of the one that follows it."""
+    """The turn to begin after, and the last event seen of the one that follows it. A turn's number alone is its end."""
     turn, _, place = last_seen.partition(".")
-    number, within = whole(turn), whole(place)
+    number, within = whole(turn), whole(place or str(LAST))
     if number is None or within is None:
         raise BadInput("Last-Event-ID must be the id of an event of this stream.", param="Last-Event-ID")
     return (number, -1) if within == LAST else (number - 1, within)
@@ -352,8 +358,15 @@ def shown(conversation: Conversation) -> dict[str, Any]:
     }
 
 
-async def _name(call: Call, conversation: Conversation) -> str | None:
-    return next((value for scheme, value in await call.gateway.names(conversation) if scheme == "slug"), None)
+def _described(row: Described) -> dict[str, Any]:
+    conversation = row.conversation
+    return shown(conversation) | {
+        "name": row.name,
+        "title": conversation.title,
+        "kind": conversation.kind,
+        "preview": shortened(row.opening),
+        "updated_at": int(conversation.updated_at),
+    }
 
 
 async def _readable(call: Call) -> list[tuple[Entry, dict[str, Any]]]:

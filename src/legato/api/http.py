@@ -8,7 +8,7 @@ from starlette.routing import Match
 from starlette.routing import Route as StarletteRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from legato.api import admin, chat, context, conversations, models, openapi, responses, runs, sessions
+from legato.api import admin, chat, commands, context, conversations, models, openapi, responses, runs, sessions
 from legato.api.door import Api, Route, admit
 from legato.api.operations import operations
 from legato.api.wire import Endpoint, answer, envelope, guarded
@@ -57,6 +57,9 @@ ROUTES: list[tuple[str, str, Route]] = [
     ("POST", "/api/sessions/{id}/chat", sessions.chat),
     ("POST", "/api/sessions/{id}/chat/stream", sessions.chat_stream),
     ("GET", "/v1/search", conversations.search),
+    ("GET", "/v1/resolve", conversations.resolve),
+    ("GET", "/v1/commands", commands.list_commands),
+    ("POST", "/v1/commands", commands.run),
     ("POST", "/v1/keys", admin.create_key),
     ("GET", "/v1/keys", admin.list_keys),
     ("DELETE", "/v1/keys/{name}", admin.revoke_key),

@@ -11,7 +11,7 @@ from legato.errors import UnknownModel
 
 async def list_models(call: Call) -> Response:
     """`GET /v1/models`"""
-    return answer({"object": "list", "data": [_shown(name) for name in call.api.roster.names]})
+    return answer({"object": "list", "data": [_shown(call, name) for name in call.api.roster.names]})
 
 
 async def retrieve_model(call: Call) -> Response:
@@ -19,8 +19,9 @@ async def retrieve_model(call: Call) -> Response:
     name = call.path("id")
     if name not in call.api.roster.names:
         raise UnknownModel(f"The model '{name}' does not exist.", param="model")
-    return answer(_shown(name))
+    return answer(_shown(call, name))
 
 
-def _shown(name: str) -> dict[str, Any]:
-    return {"id": name, "object": "model", "created": 1767225600, "owned_by": "legato"}
+def _shown(call: Call, name: str) -> dict[str, Any]:
+    window = call.api.roster.known_window(name)
+    return {"id": name, "object": "model", "created": 1767225600, "owned_by": "legato", "context_window": window}

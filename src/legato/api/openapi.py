@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from legato import __version__
-from legato.api import admin, chat, context, conversations, items, models, responses, runs, schemas, sessions
+from legato.api import admin, chat, commands, context, conversations, items, models, responses, runs, schemas, sessions
 from legato.api.door import Route
 
 SSE, JSONL = "text/event-stream", "application/jsonl"
@@ -83,6 +83,9 @@ SHAPES: dict[Route, Shape] = {
     sessions.chat: _turn(schemas.SessionCompletion, sessions.SessionChat, schemas.TurnHeaders),
     sessions.chat_stream: _turn(None, sessions.SessionChat, schemas.TurnHeaders, told=SSE),
     conversations.search: Shape(schemas.SearchHits, query=schemas.Searching),
+    conversations.resolve: Shape(schemas.Resolved, query=schemas.Resolving),
+    commands.list_commands: Shape(schemas.CommandList),
+    commands.run: _once(schemas.CommandReply, commands.RunCommand),
     admin.create_key: Shape(schemas.NewKey, admin.CreateKey),
     admin.list_keys: Shape(schemas.KeyList),
     admin.revoke_key: Shape(schemas.KeyRevoked),

@@ -42,6 +42,11 @@ class Searching(Struct):
     limit: Annotated[int, Meta(ge=1, le=100)] = 20
 
 
+class Resolving(Struct):
+    what: Annotated[str, Meta(min_length=1, max_length=500)]
+    limit: Annotated[int, Meta(ge=1, le=100)] = 20
+
+
 class ItemPaging(Paging):
     order: Literal["asc", "desc"] = "desc"
 
@@ -343,10 +348,44 @@ class ListedConversation(Conversation):
     name: str | None
     title: str
     kind: str
+    preview: str
+    updated_at: int
 
 
 class ConversationPage(Page):
     data: list[ListedConversation]
+
+
+class Resolved(Struct):
+    object: Literal["list"]
+    match: Literal["exact", "prefix", "near", "none"]
+    data: list[ListedConversation]
+
+
+class KnownCommand(Struct):
+    name: str
+    usage: str
+    help: str
+
+
+class CommandList(Struct):
+    object: Literal["list"]
+    data: list[KnownCommand]
+
+
+class TalkGoesOn(Struct):
+    id: str
+    title: str
+    name: str | None
+
+
+class CommandReply(Struct):
+    object: Literal["command"]
+    text: str
+    conversation: TalkGoesOn | None
+    fresh: bool
+    title: str | None
+    turn: str | None
 
 
 class ConversationDeleted(Struct):
@@ -416,6 +455,7 @@ class Model(Struct):
     object: Literal["model"]
     created: int
     owned_by: str
+    context_window: int | None
 
 
 class ModelList(Struct):

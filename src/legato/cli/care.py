@@ -1,6 +1,5 @@
 """Commands that look after conversations and keys. Each says one thing to the gateway and prints what it answers."""
 
-import difflib
 import json
 import sys
 from datetime import datetime
@@ -22,7 +21,7 @@ def ask(home: Path | None, text: str, *, last: bool, resume: str | None, model: 
     with gateway(home) as client:
         body: Row = {"input": text} | ({"model": model} if model else {})
         if last or resume:
-            body["conversation"] = _newest(client)["id"] if last else resolve(client, resume or "")["id"]
+            body["conversation"] = newest(client)["id"] if last else resolve(client, resume or "")["id"]
         if as_json:
             _print(client.post("/v1/responses", body))
             return
@@ -46,8 +45,7 @@ def list_conversations(home: Path | None, *, limit: int, kind: str | None, query
         _print(rows)
         return
     for row in rows:
-        name = row["title"] or row["name"] or ""
-        click.echo(f"{row['id']}  {_when(row['created_at'])}  {name}")
+        click.echo(f"{row['id']}  {_when(row['updated_at'])}  {called(row)}")
 
 
 def show(home: Path | None, what: str, *, as_json: bool) -> None:
@@ -162,28 +160,38 @@ def revoke_key(home: Path | None, name: str) -> None:
 
 def resolve(client: Client, what: str) -> Row:
     """The conversation that someone means: by its id, its slug or its title, whole or as a beginning that is unique.
-    Never makes one; says what is near when there is none."""
-    rows = _listed(client, 10_000)
-    for matches in (
-        [row for row in rows if what in (row["id"], row["name"], row["title"])],
-        [row for row in rows if any((row[field] or "").startswith(what) for field in ("id", "name", "title"))],
-    ):
-        if len(matches) == 1:
-            return matches[0]
-        if matches:
-            found = "\n".join(f"  {row['id']}  {row['title'] or row['name'] or ''}" for row in matches[:10])
-            raise BadInput(f"{what!r} may mean any of these; say more:\n{found}")
-    known = {name: row for row in rows for name in (row["title"], row["name"], row["id"]) if name}
-    near = difflib.get_close_matches(what, known, 3, 0.4)
-    hint = "".join(f"\n  {known[name]['id']}  {name}" for name in near)
-    raise UnknownHandle(f"There is no conversation {what!r}." + (f" The nearest are:{hint}" if near else ""))
+    Never makes one; says what is near when there is none, and asks which when there are several."""
+    found = client.get("/v1/resolve", what=what)
+    rows: list[Row] = found["data"]
+    if found["match"] in ("near", "none"):
+        near = f" The nearest are:\n{_choices(rows)}" if rows else ""
+        raise UnknownHandle(f"There is no conversation {what!r}.{near}")
+    if len(rows) == 1:
+        return rows[0]
+    if not sys.stdin.isatty() or not sys.stderr.isatty():
+        raise BadInput(f"{what!r} may mean any of these; say more:\n{_choices(rows)}")
+    click.echo(f"{what!r} may mean any of these:\n{_choices(rows, numbered=True)}", err=True)
+    return rows[click.prompt("Which", type=click.IntRange(1, len(rows)), err=True) - 1]
 
 
-def _newest(client: Client) -> Row:
+def newest(client: Client) -> Row:
+    """The conversation in which something happened last."""
     rows = _listed(client, 1)
     if not rows:
         raise UnknownHandle("There is no conversation yet to go on with.")
     return rows[0]
+
+
+def called(row: Row) -> str:
+    """What people call a conversation."""
+    return row["title"] or row["name"] or row["preview"]
+
+
+def _choices(rows: list[Row], *, numbered: bool = False) -> str:
+    return "\n".join(
+        f"  {f'{place}. ' if numbered else ''}{row['id']}  {_when(row['updated_at'])}  {called(row)}"
+        for place, row in enumerate(rows, 1)
+    )
 
 
 def _listed(client: Client, limit: int, **query: Any) -> list[Row]:

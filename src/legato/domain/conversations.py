@@ -24,3 +24,21 @@ class Conversation(Struct, frozen=True):
     created_at: float
     updated_at: float
     deleted_at: float | None
+
+    @property
+    def chosen(self) -> str | None:
+        """Who answers here when a request names nobody, where somebody was chosen."""
+        return self.settings.get("agent")
+
+
+class Described(Struct, frozen=True):
+    """A conversation as a list shows it: its slug, and the first thing that was said in it."""
+
+    conversation: Conversation
+    name: str | None
+    opening: str
+
+    @property
+    def called(self) -> str:
+        """What people call it: its title, its slug, or how it began."""
+        return self.conversation.title or self.name or self.opening

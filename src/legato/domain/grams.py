@@ -39,6 +39,12 @@ def snippet(text: str, query: str, around: int = 60) -> str:
     return ("…" if first else "") + line[first:last] + ("…" if last < len(line) else "")
 
 
+def shortened(text: str, most: int = 80) -> str:
+    """The beginning of a text, in one line."""
+    line = " ".join(text[: most * 4].split())
+    return line if len(line) <= most else line[: most - 1].rstrip() + "…"
+
+
 def grams(text: str) -> set[str]:
     """The codes under which a text is found."""
     plain = normalise(text)

@@ -4,7 +4,9 @@ Clients know a conversation by many names. Each becomes a conversation in one pl
 only for the principal who owns it. A stored handle has a scheme and a value; ids are handles that need no storing.
 """
 
+import difflib
 import re
+from collections.abc import Sequence
 from typing import ClassVar
 
 from msgspec import Struct, json
@@ -85,6 +87,12 @@ def parse_external(text: str, *, param: str) -> ById | External:
     """What a client wrote in a session header: an id, or another system's name."""
     text = _visible(text, param)
     return ById(ConversationId(text)) if text.startswith(CONVERSATION_PREFIX) else External(text)
+
+
+def nearest(what: str, known: Sequence[Sequence[str]], most: int = 3) -> list[int]:
+    """The places of those that are called nearly so; each may have several names."""
+    places = {name.casefold(): place for place, names in reversed([*enumerate(known)]) for name in names if name}
+    return list(dict.fromkeys(places[name] for name in difflib.get_close_matches(what.casefold(), places, most, 0.4)))
 
 
 def _visible(text: str, param: str) -> str:

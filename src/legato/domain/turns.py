@@ -7,7 +7,7 @@ from the tip that they happened.
 
 from typing import Any, Literal
 
-from msgspec import Struct, field
+from msgspec import Struct, field, structs
 
 from legato.domain.entries import Draft, Tool, View
 from legato.domain.handles import Address, ById, External, Fingerprint, Slug
@@ -65,6 +65,10 @@ class Options(Struct, frozen=True, omit_defaults=True):
     echo: dict[str, Any] = {}
     history: str | None = None
     compact_threshold: int | None = None
+
+    def answered_by(self, agent: str) -> "Options":
+        """The same, answered by another."""
+        return structs.replace(self, agent=agent, echo={**self.echo, "model": agent})
 
 
 class Input(Struct, frozen=True, omit_defaults=True):

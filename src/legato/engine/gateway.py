@@ -7,13 +7,13 @@ verb takes the principal; what belongs to another is not there.
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import structlog
-from msgspec import structs
+from msgspec import Struct, structs
 
 from legato.domain.attachments import Blob, attach, detach, has_inline, references
-from legato.domain.conversations import Conversation
+from legato.domain.conversations import Conversation, Described
 from legato.domain.entries import (
     Compaction,
     Draft,
@@ -24,14 +24,14 @@ from legato.domain.entries import (
 )
 from legato.domain.events import AnyEvent
 from legato.domain.folding import Fold
-from legato.domain.handles import ById, Handle, Name
+from legato.domain.handles import ById, Handle, Name, nearest
 from legato.domain.ids import ConversationId, PrincipalId, TurnId, new_conversation_id
 from legato.domain.turns import Admission, Dedup, Submission, Turn, Usage
 from legato.engine import metrics, prompt
 from legato.engine.compaction import LEFT_OUT
 from legato.engine.ephemeral import Ephemeral
 from legato.engine.live import Live
-from legato.engine.roster import Cast
+from legato.engine.roster import Cast, Roster
 from legato.engine.upkeep import Upkeep
 from legato.engine.worker import Worker
 from legato.errors import BadInput, Draining
@@ -44,6 +44,15 @@ from legato.store.search import Hit
 logger = structlog.get_logger(__name__)
 
 Held = TypeVar("Held", Entry, Draft)
+
+NEAR = 1_000  # how many of the newest conversations are looked at for one whose name is like another
+
+
+class Meant(Struct, frozen=True):
+    """What someone may have meant, and how it was found."""
+
+    match: Literal["exact", "prefix", "near", "none"]
+    found: list[Described]
 
 
 class Gateway(Upkeep):
@@ -243,6 +252,21 @@ class Gateway(Upkeep):
             return await self._db.read(search.conversations, principal, query, limit, after, kind)
         return await self._db.read(directory.newest, principal, limit, after, kind)
 
+    async def meant(self, principal: PrincipalId, what: str, limit: int = 20) -> Meant:
+        """What someone may mean by an id, a name, a title, or the beginning of one; where there is nothing, what is
+        called nearly so. Never creates."""
+        if found := await self._db.read(directory.meant, principal, what, limit):
+            shown = await self.described(found)
+            exact = any(what in (d.conversation.id, d.conversation.title, d.name) for d in shown)
+            return Meant("exact" if exact else "prefix", shown)
+        known = await self.described(await self.conversations(principal, NEAR))
+        near = await asyncio.to_thread(nearest, what, [[d.conversation.title, d.name or ""] for d in known])
+        return Meant("near" if near else "none", [known[place] for place in near])
+
+    async def described(self, conversations: Iterable[Conversation]) -> list[Described]:
+        """Conversations that were read, as a list shows them."""
+        return await self._db.read(directory.described, conversations)
+
     async def create(
         self, principal: PrincipalId, settings: dict[str, Any], name: Name | None = None, *, dedup: Dedup | None = None
     ) -> Made:
@@ -270,9 +294,13 @@ class Gateway(Upkeep):
             self._db.tell(Hint("cancel", turn_id))
         return conversation
 
-    async def last_turn(self, conversation: Conversation) -> int:
-        """The number of the newest turn of a conversation that was read."""
-        return await self._db.read(turns.newest_number, conversation.id)
+    async def last_ended(self, conversation: Conversation) -> int:
+        """The number of the turn before everything that is under way in a conversation that was read."""
+        return await self._db.read(turns.last_ended, conversation.id)
+
+    async def under_way(self, conversation: Conversation) -> list[Turn]:
+        """What runs or waits in a conversation that was read, in the order in which it comes."""
+        return await self._db.read(turns.under_way, conversation.id)
 
     async def usage(self, conversation: Conversation) -> Usage:
         """What a conversation that was read has cost."""
@@ -337,6 +365,15 @@ class Gateway(Upkeep):
         turn = _unsaved(submission, new_conversation_id())
         request = prompt.build(turn, cast, view.summary, [entry.body for entry in view.entries])
         return self._worker.compactor.size(request, cast)
+
+    async def window(self, cast: Cast) -> int:
+        """How many tokens a model takes."""
+        return await self._worker.compactor.window(cast)
+
+    @property
+    def roster(self) -> Roster:
+        """Who can answer."""
+        return self._worker.roster
 
     async def _context_with(self, submission: Submission) -> View:
         """What a model would see if this were submitted."""

@@ -9,6 +9,7 @@ from typing import Literal
 from msgspec import Struct
 
 from legato.domain.entries import Setup, Tool
+from legato.engine import windows
 from legato.engine.protocols import Model, Toolset
 from legato.errors import BadConfig, UnknownModel
 
@@ -105,6 +106,11 @@ class Roster:
             for tool in self._toolsets[set_name].tools
         }
         return Cast(agent, self._models[agent.model], tools, upstream)
+
+    def known_window(self, name: str) -> int | None:
+        """How many tokens one of the names takes, where that can be told without asking anybody."""
+        cast = self.cast(name)
+        return self.window(cast) or windows.known(cast.model_name)
 
     def window(self, cast: Cast) -> int | None:
         """How many tokens the model takes, where that is configured."""

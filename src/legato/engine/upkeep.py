@@ -127,6 +127,10 @@ class Upkeep(ABC):
         finally:
             self._summarising.discard(turn.conversation_id)
 
+    async def summary_in_force(self, conversation: Conversation) -> int | None:
+        """The position of the compaction that stands for the past of a conversation that was read."""
+        return await self._db.read(log.summary_in_force, conversation.id)
+
     async def expand(self, principal: PrincipalId, handle: Handle, of: int, *, dedup: Dedup | None = None) -> Turn:
         """Void the compaction, pin, hide or removal at a position."""
         await self._check_kind(principal, handle, of, (Compaction, Pin, Hide, Remove), "of")

@@ -4,17 +4,20 @@ A name belongs to a principal and means one conversation, for ever, because the 
 Nothing here is cached and nothing is evicted. A foreign id is as unknown as one that never was.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 from msgspec import json
 
-from legato.domain.conversations import Conversation
+from legato.domain.conversations import Conversation, Described
+from legato.domain.entries import Message
 from legato.domain.handles import Address, ById, Fingerprint, Handle, Name, Slug
 from legato.domain.ids import ConversationId, PrincipalId, new_conversation_id
 from legato.errors import AliasTaken, BadInput, UnknownHandle
 from legato.store.database import Row, Tx, one
 
 _SETTINGS = Conversation.__struct_fields__.index("settings")
+_message = json.Decoder(Message)
 
 
 async def find(tx: Tx, principal: PrincipalId, handle: Handle) -> Conversation:
@@ -166,6 +169,27 @@ async def newest(
         "list_conversations", principal=principal, kind=kind, before=before, before_id=before_id, limit=limit
     )
     return [conversation_of(row) for row in rows]
+
+
+async def meant(tx: Tx, principal: PrincipalId, what: str, limit: int) -> list[Conversation]:
+    """What someone may mean: what is called exactly so, or else everything that begins so."""
+    rows = await tx.run("conversations_called", principal=principal, what=what, limit=limit)
+    rows = rows or await tx.run(
+        "conversations_beginning", principal=principal, what=what, length=len(what), limit=limit
+    )
+    return [conversation_of(row) for row in rows]
+
+
+async def described(tx: Tx, conversations: Iterable[Conversation]) -> list[Described]:
+    """Conversations as a list shows them."""
+    found = []
+    for conversation in conversations:
+        name = next((value for scheme, value in await names(tx, conversation.id) if scheme == "slug"), None)
+        first = await one(tx.run("first_message", conversation=conversation.id))
+        if first is None and conversation.parent_id is not None:
+            first = await one(tx.run("first_message", conversation=conversation.parent_id))
+        found.append(Described(conversation, name, _message.decode(first[0]).text if first else ""))
+    return found
 
 
 async def add_principal(tx: Tx, principal: PrincipalId) -> None:

@@ -113,6 +113,12 @@ async def read_context(tx: Tx, conversation_id: ConversationId, upto: int | None
     )
 
 
+async def summary_in_force(tx: Tx, conversation_id: ConversationId) -> int | None:
+    """The position of the compaction that stands for the past, if one does."""
+    stretches = await lineage(tx, conversation_id)
+    return context(stretches[-1].upto, await controls(tx, stretches)).summary
+
+
 async def read_transcript(
     tx: Tx, conversation_id: ConversationId, *, after: int = 0, limit: int | None = None
 ) -> list[Entry]:

@@ -69,7 +69,7 @@ async def admit(tx: Tx, submission: Submission, node: NodeId | None = None) -> A
         request_hash=submission.request_hash,
         kind=submission.kind,
         busy=submission.busy,
-        input=_with_hides(submission.input, place.hides),
+        input=_with_hides(_with_agent(submission.input, place.conversation), place.hides),
         created_at=0.0,  # the database's clock says when
     )
     turn = structs.replace(turn, created_at=await _add(tx, turn))
@@ -196,6 +196,13 @@ async def _retried(tx: Tx, submission: Submission) -> Turn | None:
         )
     )
     return _turn(row) if row else None
+
+
+def _with_agent(given: Input, conversation: Conversation) -> Input:
+    """Answered by whom the conversation has been told to be, where the request names nobody."""
+    if given.options.agent is not None or not conversation.chosen:
+        return given
+    return structs.replace(given, options=given.options.answered_by(conversation.chosen))
 
 
 def _with_hides(given: Input, hides: tuple[tuple[int, int], ...]) -> Input:
@@ -455,9 +462,14 @@ async def usage_of(tx: Tx, conversation_id: ConversationId) -> Usage:
     return Usage(*(int(number or 0) for number in counted))
 
 
-async def newest_number(tx: Tx, conversation_id: ConversationId) -> int:
-    """How many turns were admitted to a conversation."""
-    [[n]] = await tx.run("newest_number", id=conversation_id)
+async def under_way(tx: Tx, conversation_id: ConversationId) -> list[Turn]:
+    """What runs or waits in a conversation, in the order in which it comes."""
+    return [_turn(row) for row in await tx.run("turns_under_way", conversation=conversation_id)]
+
+
+async def last_ended(tx: Tx, conversation_id: ConversationId) -> int:
+    """The number of the turn before everything that is under way or waits."""
+    [[n]] = await tx.run("last_ended", id=conversation_id)
     return int(n)
 
 

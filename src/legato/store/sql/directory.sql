@@ -66,6 +66,27 @@ where principal = :principal and deleted_at is null and head_seq > 0 and kind = 
 and (updated_at < :before or (updated_at = :before and id < :before_id))
 order by updated_at desc, id desc limit :limit;
 
+-- name: conversations_called
+-- What is called exactly so: by id, by a name, or by title.
+select {conversation} from conversations
+where principal = :principal and deleted_at is null and (id = :what or title = :what or id in (
+    select conversation_id from aliases
+    where principal = :principal and scheme in ('slug', 'external') and value = :what))
+order by updated_at desc, id desc limit :limit;
+
+-- name: conversations_beginning
+-- What begins so: an id, a name, or a title.
+select {conversation} from conversations
+where principal = :principal and deleted_at is null
+and (substr(id, 1, :length) = :what or substr(title, 1, :length) = :what or id in (
+    select conversation_id from aliases
+    where principal = :principal and scheme in ('slug', 'external') and substr(value, 1, :length) = :what))
+order by updated_at desc, id desc limit :limit;
+
+-- name: first_message
+-- The first thing that was said in a conversation itself.
+select body from entries where conversation_id = :conversation and kind = 'message' order by seq limit 1;
+
 -- name: slugs_of
 select conversation_id, value from aliases where principal = :principal and scheme = 'slug';
 

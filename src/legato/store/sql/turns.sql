@@ -137,8 +137,15 @@ and busy = 'steer' and kind = 'talk' and first_seq is null order by n;
 update turns set status = 'joined', joined_turn = :host, first_seq = :first_seq, last_seq = :last_seq, ended_at = {now}
 where id = :id and status = 'queued' returning id;
 
--- name: newest_number
-select last_n from conversations where id = :id;
+-- name: last_ended
+-- The turn after which nothing has ended yet: what is under way is still to be told.
+select coalesce((
+    select min(n) - 1 from turns where conversation_id = :id and status in ('queued', 'running')), last_n)
+from conversations where id = :id;
+
+-- name: turns_under_way
+select {turn} from turns where conversation_id = :conversation and status in ('queued', 'running')
+order by status = 'running' desc, n;
 
 -- name: turns_of
 -- The turns of one conversation in order of admission.
