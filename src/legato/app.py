@@ -62,6 +62,7 @@ async def open_app(
             concurrency=config.worker.concurrency,
             lease=config.worker.lease,
             max_attempts=config.worker.max_attempts,
+            keep_deleted=config.trash.keep_days * 86_400,
             compaction=CompactionSettings(config.compaction.share, config.compaction.model, config.compaction.timeout),
         )
         worker = await stack.enter_async_context(Worker(db, live, roster, settings))

@@ -44,6 +44,12 @@ class CompactionConfig(Struct, frozen=True, forbid_unknown_fields=True):
     timeout: float = 120.0
 
 
+class TrashConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """How long what was deleted can still be restored."""
+
+    keep_days: Annotated[float, Meta(ge=0)] = 30.0
+
+
 class ClientConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """Where the command line finds a gateway, if not by the home."""
 
@@ -88,6 +94,7 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     log: LogConfig = LogConfig()
     client: ClientConfig = ClientConfig()
     compaction: CompactionConfig = CompactionConfig()
+    trash: TrashConfig = TrashConfig()
     providers: ProvidersConfig = ProvidersConfig()
     models: dict[str, ModelConfig] = {}
     agents: dict[str, AgentConfig] = {}

@@ -32,11 +32,12 @@ class Things:
     item: str
     alias: str
     compaction: int
+    deleted: str
 
     @property
     def secrets(self) -> list[str]:
         """What no stranger may ever be told."""
-        return [self.conversation, self.response, self.earlier, self.item, CANARY]
+        return [self.conversation, self.response, self.earlier, self.item, self.deleted, CANARY]
 
 
 @dataclass
@@ -114,6 +115,10 @@ def rows(things: Things) -> dict[tuple[str, str], list[Row]]:
         ("PUT", "/v1/conversations/{id}/aliases/{name}"): both(f"/aliases/{things.alias}-too"),
         ("DELETE", "/v1/conversations/{id}/aliases/{name}"): [Row(f"{at}/aliases/{things.alias}")],
         ("GET", "/v1/conversations/{id}/export"): both("/export"),
+        ("GET", "/v1/trash"): [Row("/v1/trash", stranger=200)],
+        ("POST", "/v1/trash/{id}/restore"): [Row(f"/v1/trash/{things.deleted}/restore")],
+        ("DELETE", "/v1/trash/{id}"): [Row(f"/v1/trash/{things.deleted}")],
+        ("POST", "/v1/scrub"): [Row("/v1/scrub", stranger=403)],
         ("POST", "/v1/chat/completions"): [Row("/v1/chat/completions", {"messages": [said]}, stranger=200)],
         ("POST", "/v1/runs"): [
             Row("/v1/runs", {"input": "hello", "session_id": things.conversation}, owner=202),
@@ -178,7 +183,11 @@ def things(client: httpx.Client) -> Things:
     compaction = len(lines) - 1  # one line for the conversation, then one for each position
     ask(client, CANARY, {"X-Hermes-Session-Id": f"session-{n}"})
     post(client, "/v1/keys", name=alias)
-    return Things(conversation, slug, f"session-{n}", response["id"], earlier["id"], items[0]["id"], alias, compaction)
+    deleted = conversation_of(ask(client, CANARY))
+    ok(client.delete(f"/v1/conversations/{deleted}"))
+    return Things(
+        conversation, slug, f"session-{n}", response["id"], earlier["id"], items[0]["id"], alias, compaction, deleted
+    )
 
 
 def send(client: httpx.Client, method: str, row: Row, headers: dict[str, str] | None = None) -> httpx.Response:
@@ -251,6 +260,7 @@ def test_a_foreign_id_reads_the_same_as_an_unknown_one(
             "msg_" + "0" * 32,
             "unheard-of",
             1,
+            "conv_" + "1" * 32,
         )
         place = rows(things)[route].index(row)
         twin = rows(unknown)[route][place]
@@ -263,6 +273,7 @@ def _plain(answer: httpx.Response, things: Things) -> str:
     text = answer.text
     names = (
         things.conversation,
+        things.deleted,
         things.slug,
         things.session,
         things.response,

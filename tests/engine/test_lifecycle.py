@@ -613,6 +613,9 @@ VERBS: dict[str, tuple[Any, list[Verb]]] = {
     "repeated": (False, [lambda g, t, c: g.repeated(BOB, Dedup("key", "hash"))]),
     "change_settings": (UnknownHandle, [lambda g, t, c: g.change_settings(BOB, c, {"mine": "now"})]),
     "delete": (UnknownHandle, [lambda g, t, c: g.delete(BOB, c)]),
+    "deleted": ([], [lambda g, t, c: g.deleted(BOB)]),
+    "restore": (UnknownHandle, [lambda g, t, c: g.restore(BOB, _id(c))]),
+    "purge": (UnknownHandle, [lambda g, t, c: g.purge(BOB, _id(c))]),
     "conversations": ([], [lambda g, t, c: g.conversations(BOB)]),
     "conversations after": (UnknownHandle, [lambda g, t, c: g.conversations(BOB, after=_id(c))]),
     "meant": (
@@ -641,6 +644,7 @@ WITHOUT_OWNER = {
     "usage": "takes a conversation that was read in its owner's name",
     "names": "takes a conversation that was read in its owner's name",
     "create": "makes something new",
+    "scrub": "is for administrators, which the door checks",
     "create_key": "is for administrators, which the door checks",
     "keys": "is for administrators, which the door checks",
     "revoke_key": "is for administrators, which the door checks",

@@ -106,6 +106,7 @@ CORRUPTIONS = [
     Broken("owner", "{fork2}", conversation("fork", "principal = 'bob'")),
     Broken("owner", WORK, alias("work", "principal = 'bob'")),
     Broken("owner", "{main}/turn {second}", turn("second", "principal = 'bob'")),
+    Broken("purged", "{main}", conversation("main", "purged_at = 1")),
     Broken("deleted", WORK, conversation("main", "deleted_at = 1")),
     Broken("fence", "{main}", conversation("main", "fence = -1")),
     Broken("fence", "{bobs}", conversation("bobs", "fence = 0")),

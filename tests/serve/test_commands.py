@@ -210,3 +210,41 @@ def test_every_command_and_option_explains_itself(path: tuple[str, ...], command
         if isinstance(option, click.Option):
             assert option.help, (path, option.name)
             assert not option.hidden
+
+
+def test_what_was_removed_comes_back_and_what_is_purged_does_not(serve: Serve, home: Path) -> None:
+    """By id, by the name it had, or by its title; and after a purge the files do not contain what was said."""
+    serve()
+    canary = "the canary sings at midnight"
+    made = legato(home, "ask", "--json", canary).json["conversation"]["id"]
+    legato(home, "rename", made, "a secret")
+    legato(home, "bind", "secrets", made)
+    assert canary.encode() in _bytes(home)
+    for what in (made, "secrets", "a secret", "a sec"):
+        removed = legato(home, "rm", made)
+        assert "legato restore" in removed.out
+        assert legato(home, "ls", "--json").json == []
+        assert [row["id"] for row in legato(home, "restore", "--json").json] == [made]
+        assert legato(home, "restore", what).code == 0
+        assert [row["name"] for row in legato(home, "ls", "--json").json] == ["secrets"]
+    unknown = legato(home, "restore", "nonsense")
+    assert unknown.code == 1
+    assert "in the trash" in unknown.err
+    assert legato(home, "purge").code == 1
+    purged = legato(home, "purge", "secrets")
+    assert (purged.code, purged.err) == (0, "")
+    assert canary.encode() not in _bytes(home)
+    assert legato(home, "restore", made).code == 1
+
+
+def test_the_whole_trash_is_emptied(serve: Serve, home: Path) -> None:
+    serve()
+    for text in ("one", "two"):
+        legato(home, "rm", legato(home, "ask", "--json", text).json["conversation"]["id"])
+    legato(home, "ask", "three")
+    assert "2 conversations are gone for good" in legato(home, "purge", "--all").out
+    assert len(legato(home, "ls", "--json").json) == 1
+
+
+def _bytes(home: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in home.glob("legato.db*"))

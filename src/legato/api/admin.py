@@ -56,6 +56,13 @@ async def revoke_key(call: Call) -> Response:
     return answer({"object": "key.revoked", "name": name, "revoked": count})
 
 
+async def scrub(call: Call) -> Response:
+    """`POST /v1/scrub`: write the database's files anew, so that nothing that was purged is left in them."""
+    _check(call)
+    await call.gateway.scrub()
+    return answer({"object": "scrubbed"})
+
+
 def _check(call: Call) -> None:
     if ADMIN not in call.caller.scopes:
         raise Forbidden("This needs a key with the scope 'admin'.")

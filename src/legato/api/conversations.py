@@ -21,6 +21,7 @@ from legato.domain.conversations import Conversation, Described
 from legato.domain.entries import Entry
 from legato.domain.grams import shortened, snippet
 from legato.domain.handles import ById, Slug, parse_name
+from legato.domain.ids import ConversationId
 from legato.domain.turns import Dedup, Turn
 from legato.errors import BadInput, NotFound, UnknownHandle
 
@@ -339,6 +340,36 @@ async def export(call: Call) -> Response:
     entries = await call.gateway.transcript(call.caller.principal, ById(conversation.id))
     lines = [msgspec.json.encode(line) for line in (conversation, *entries)]
     return Response(b"\n".join(lines) + b"\n", media_type="application/jsonl")
+
+
+# -- the trash
+
+
+async def list_deleted(call: Call) -> Response:
+    """`GET /v1/trash`: what was deleted and can be restored, newest first."""
+    rows = await call.gateway.deleted(call.caller.principal, call.limit(most=1_000))
+    data = [_described(row) | {"deleted_at": int(row.conversation.deleted_at or 0)} for row in rows]
+    return answer({"object": "list", "data": data})
+
+
+async def restore(call: Call) -> Response:
+    """`POST /v1/trash/{id}/restore`: as it was, with those of its names that nobody has taken."""
+    restored = await call.gateway.restore(call.caller.principal, ConversationId(_id(call)))
+    return answer(shown(restored.conversation) | {"lost_names": restored.lost})
+
+
+async def purge(call: Call) -> Response:
+    """`DELETE /v1/trash/{id}`: for good."""
+    conversation = ConversationId(_id(call))
+    await call.gateway.purge(call.caller.principal, conversation)
+    return answer({"id": conversation, "object": "conversation.purged", "purged": True})
+
+
+def _id(call: Call) -> str:
+    named = parse_name(call.path("id"), param="conversation_id")
+    if not isinstance(named, ById):
+        raise UnknownHandle("In the trash a conversation is known by its id only.", param="conversation_id")
+    return named.id
 
 
 # -- what they share

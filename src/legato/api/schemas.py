@@ -42,6 +42,10 @@ class Searching(Struct):
     limit: Annotated[int, Meta(ge=1, le=100)] = 20
 
 
+class TrashPaging(Struct):
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 20
+
+
 class Resolving(Struct):
     what: Annotated[str, Meta(min_length=1, max_length=500)]
     limit: Annotated[int, Meta(ge=1, le=100)] = 20
@@ -354,6 +358,29 @@ class ListedConversation(Conversation):
 
 class ConversationPage(Page):
     data: list[ListedConversation]
+
+
+class DeletedConversation(ListedConversation):
+    deleted_at: int
+
+
+class Trash(Struct):
+    object: Literal["list"]
+    data: list[DeletedConversation]
+
+
+class RestoredConversation(Conversation):
+    lost_names: list[str]
+
+
+class ConversationPurged(Struct):
+    id: str
+    object: Literal["conversation.purged"]
+    purged: bool
+
+
+class Scrubbed(Struct):
+    object: Literal["scrubbed"]
 
 
 class Resolved(Struct):

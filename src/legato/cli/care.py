@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from legato.cli.client import Client, gateway, path_of
+from legato.cli.client import Client, Refused, gateway, path_of
 from legato.errors import BadInput, UnknownHandle
 
 Row = dict[str, Any]
@@ -90,7 +90,68 @@ def remove(home: Path | None, what: str) -> None:
     with gateway(home) as client:
         conversation = resolve(client, what)
         client.delete(path_of("v1", "conversations", conversation["id"]))
-    click.echo(f"{conversation['id']} is gone.")
+    click.echo(f"{conversation['id']} is in the trash; `legato restore {conversation['id']}` brings it back.")
+
+
+def restore(home: Path | None, what: str | None, *, as_json: bool) -> None:
+    """Take a conversation out of the trash; without a name, list what is in it."""
+    with gateway(home) as client:
+        if what is None:
+            rows = _trash(client)
+            _print(rows) if as_json else click.echo(_choices(rows) or "The trash is empty.", err=not rows)
+            return
+        conversation = _in_trash(client, what)
+        restored = client.post(path_of("v1", "trash", conversation["id"], "restore"))
+    if as_json:
+        _print(restored)
+        return
+    click.echo(f"{conversation['id']} is back.")
+    for name in restored["lost_names"]:
+        click.echo(f"Its name {name!r} means another conversation by now.", err=True)
+
+
+def purge(home: Path | None, what: str | None, *, everything: bool, yes: bool) -> None:
+    """Let nothing be left of a conversation, or of the whole trash."""
+    if (what is None) == (not everything):
+        raise BadInput("Say which conversation, or --all for everything that is in the trash.")
+    with gateway(home) as client:
+        rows = _trash(client) if what is None else [_in_trash(client, what, or_living=True)]
+        if rows and not yes and sys.stdin.isatty():
+            click.confirm(f"{_choices(rows)}\nThis cannot be undone. Purge", abort=True, err=True)
+        with click.progressbar(rows, label="Purging", file=sys.stderr, hidden=not sys.stderr.isatty()) as shown:
+            for row in shown:
+                if "deleted_at" not in row:
+                    client.delete(path_of("v1", "conversations", row["id"]))
+                client.delete(path_of("v1", "trash", row["id"]))
+        try:
+            client.post("/v1/scrub")
+        except Refused as error:
+            if error.status != 403:
+                raise
+            click.echo("Its bytes leave the disk when an administrator next runs `legato purge`.", err=True)
+    click.echo(f"{len(rows)} {'conversation is' if len(rows) == 1 else 'conversations are'} gone for good.")
+
+
+def _trash(client: Client) -> list[Row]:
+    rows: list[Row] = client.get("/v1/trash", limit=1_000)["data"]
+    return rows
+
+
+def _in_trash(client: Client, what: str, *, or_living: bool = False) -> Row:
+    """The conversation of the trash that someone means."""
+    rows = _trash(client)
+    for matches in (
+        [row for row in rows if what in (row["id"], row["name"], row["title"])],
+        [row for row in rows if any((row[field] or "").startswith(what) for field in ("id", "name", "title"))],
+    ):
+        if len(matches) == 1:
+            return matches[0]
+        if matches:
+            raise BadInput(f"{what!r} may mean any of these; say more:\n{_choices(matches)}")
+    if or_living:
+        return resolve(client, what)
+    hint = f" In it are:\n{_choices(rows[:10])}" if rows else " It is empty."
+    raise UnknownHandle(f"There is no conversation {what!r} in the trash.{hint}")
 
 
 def fork(home: Path | None, what: str, *, as_json: bool) -> None:
@@ -184,7 +245,7 @@ def newest(client: Client) -> Row:
 
 def called(row: Row) -> str:
     """What people call a conversation."""
-    return row["title"] or row["name"] or row["preview"]
+    return str(row["title"] or row["name"] or row["preview"])
 
 
 def _choices(rows: list[Row], *, numbered: bool = False) -> str:

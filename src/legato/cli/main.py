@@ -131,10 +131,33 @@ def rename(home: Path | None, what: str, title: str) -> None:
 @home_option
 @what_argument
 def rm(home: Path | None, what: str) -> None:
-    """Put a conversation away; its names are free at once."""
+    """Put a conversation into the trash; its names are free at once."""
     from legato.cli import care  # noqa: PLC0415 - as above
 
     care.remove(home, what)
+
+
+@cli.command()
+@home_option
+@json_option
+@click.argument("what", required=False)
+def restore(home: Path | None, as_json: bool, what: str | None) -> None:
+    """Take a conversation out of the trash; without a name, list what is in it."""
+    from legato.cli import care  # noqa: PLC0415 - as above
+
+    care.restore(home, what, as_json=as_json)
+
+
+@cli.command()
+@home_option
+@click.option("--all", "everything", is_flag=True, help="Empty the trash.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.argument("what", required=False)
+def purge(home: Path | None, everything: bool, yes: bool, what: str | None) -> None:
+    """Let nothing be left of a conversation, on the disk neither. This cannot be undone."""
+    from legato.cli import care  # noqa: PLC0415 - as above
+
+    care.purge(home, what, everything=everything, yes=yes)
 
 
 @cli.command()

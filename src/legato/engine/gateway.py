@@ -36,10 +36,11 @@ from legato.engine.upkeep import Upkeep
 from legato.engine.worker import Worker
 from legato.errors import BadInput, Draining
 from legato.store import blobs as store_blobs
-from legato.store import directory, keys, log, requests, search, turns
+from legato.store import directory, keys, log, requests, search, trash, turns
 from legato.store.database import Database, Hint, Tx
 from legato.store.requests import Made
 from legato.store.search import Hit
+from legato.store.trash import Restored
 
 logger = structlog.get_logger(__name__)
 
@@ -287,12 +288,31 @@ class Gateway(Upkeep):
         return await self._db.write(requests.once, principal, dedup, make)
 
     async def delete(self, principal: PrincipalId, handle: Handle) -> Conversation:
-        """Put a conversation away; its names are free at once. What runs in it is stopped."""
+        """Put a conversation into the trash; its names are free at once. What runs in it is stopped."""
         conversation, running = await self._db.write(_delete, principal, handle)
         for turn_id in running:
             self._worker.stop(turn_id)
             self._db.tell(Hint("cancel", turn_id))
         return conversation
+
+    async def deleted(self, principal: PrincipalId, limit: int = 100) -> list[Described]:
+        """What is in the trash, newest first."""
+        return await self._db.read(trash.deleted, principal, limit)
+
+    async def restore(self, principal: PrincipalId, conversation_id: ConversationId) -> Restored:
+        """Take a conversation out of the trash, with those of its names that are still free."""
+        return await self._db.write(trash.restore, principal, conversation_id)
+
+    async def purge(self, principal: PrincipalId, conversation_id: ConversationId) -> None:
+        """Let nothing be left of a conversation in the trash, but for what its forks read."""
+        for turn in await self._db.read(turns.under_way, conversation_id):
+            if turn.principal == principal:
+                await self.ended(turn)  # it was stopped when the conversation was deleted
+        await self._db.write(trash.purge, principal, conversation_id)
+
+    async def scrub(self) -> None:
+        """Write the files anew, so that nothing that was purged is left in them."""
+        await self._db.scrub()
 
     async def last_ended(self, conversation: Conversation) -> int:
         """The number of the turn before everything that is under way in a conversation that was read."""

@@ -21,8 +21,8 @@ from legato.engine.journal import Pump
 from legato.engine.live import Live
 from legato.engine.roster import Roster
 from legato.engine.turn import TurnRun
-from legato.errors import Unavailable
-from legato.store import nodes, outbox, requests, search, turns
+from legato.errors import Conflict, NotFound, Unavailable
+from legato.store import nodes, outbox, requests, search, trash, turns
 from legato.store.database import Database, Hint
 
 logger = structlog.get_logger(__name__)
@@ -40,6 +40,7 @@ class WorkerSettings(Struct, frozen=True):
     scan_every: float = 1.0
     max_attempts: int = 3
     keep_events: float = 48 * 3600.0
+    keep_deleted: float = 30 * 86400.0
     compaction: CompactionSettings = CompactionSettings()
 
 
@@ -289,7 +290,16 @@ class Worker:
                 while await self._db.write(turns.prune_events, self._settings.keep_events):
                     pass
                 await self._db.write(requests.forget, self._settings.keep_events)
+            with _outage("emptying the trash"):
+                await self._empty_trash()
             await asyncio.sleep(600)
+
+    async def _empty_trash(self) -> None:
+        """Purge what has been in the trash for long enough."""
+        for principal, found in await self._db.read(trash.expired, self._settings.keep_deleted, 100):
+            with suppress(NotFound, Conflict):  # another process was quicker, or a turn of it is still stopping
+                await self._db.write(trash.purge, principal, found)
+                logger.info("purged", conversation=found)
 
     def _heard(self, hint: Hint) -> None:
         """Another process tells of something."""

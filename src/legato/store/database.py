@@ -62,6 +62,10 @@ class Database(Protocol):
         """Run a transaction that only reads, on one consistent snapshot."""
         ...
 
+    async def scrub(self) -> None:
+        """Write the files anew, so that nothing that was deleted is left in them. Writers wait meanwhile."""
+        ...
+
     def tell(self, hint: Hint) -> None:
         """Pass a hint to the other processes on this database."""
         ...

@@ -142,10 +142,11 @@ async def change_settings(tx: Tx, principal: PrincipalId, handle: Handle, settin
 
 
 async def delete(tx: Tx, principal: PrincipalId, handle: Handle) -> Conversation:
-    """Put a conversation away, and free its names at once."""
+    """Put a conversation into the trash, and free its names at once."""
     conversation = await lookup(tx, principal, handle, lock=True)
     if conversation is None:
         raise UnknownHandle(f"No conversation {_shown(handle)}.", param="conversation")
+    await tx.run("keep_freed_aliases", conversation=conversation.id)
     await tx.run("free_aliases", conversation=conversation.id)
     await tx.run("delete_conversation", id=conversation.id)
     return conversation

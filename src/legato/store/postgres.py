@@ -25,6 +25,10 @@ T = TypeVar("T")
 
 CHANNEL = "legato"
 MAX_TRIES = 8
+SCRUBBED = (
+    *("conversations", "aliases", "freed_aliases", "turns", "entries", "turn_events", "deliveries", "blobs"),
+    *("search_documents", "requests"),
+)
 GATHER = 0.015
 MAX_PAYLOAD = 7000
 MIGRATION_LOCK = 0x4C676174
@@ -128,6 +132,20 @@ class Postgres:
                 connection.transaction(isolation="repeatable_read", readonly=True),
             ):
                 return await transaction(PostgresTx(connection), *args, **kwargs)
+        except (*_UNREACHABLE, TimeoutError) as error:
+            raise self._gone(error) from error
+        except asyncpg.PostgresError as error:
+            raise StoreUnavailable(f"PostgreSQL refused: {error}. {_ADVICE}") from error
+
+    async def scrub(self) -> None:
+        try:
+            connection = await asyncpg.connect(self._url, timeout=10)
+            try:
+                await connection.execute("set lock_timeout = '60s'")
+                for table in SCRUBBED:
+                    await connection.execute(f"vacuum full {table}")
+            finally:
+                await connection.close()
         except (*_UNREACHABLE, TimeoutError) as error:
             raise self._gone(error) from error
         except asyncpg.PostgresError as error:

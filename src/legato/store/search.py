@@ -14,7 +14,7 @@ from legato.domain.grams import MAX_QUERY, contains, grams, normalise, query_gra
 from legato.domain.ids import ConversationId, PrincipalId, TurnId
 from legato.errors import BadInput
 from legato.store import directory, log, turns
-from legato.store.database import Database, Tx
+from legato.store.database import Database, Tx, one
 
 STRETCH = 16_000  # characters of one document; longer texts become several that overlap by a query's length
 PAGE = 200
@@ -139,13 +139,17 @@ async def rebuild(tx: Tx) -> None:
 
 
 async def _checked(tx: Tx, principal: PrincipalId, conversation_id: ConversationId, seq: int, wanted: str) -> list[Hit]:
+    reader = conversation_id
     if not await tx.run("find_by_id", id=conversation_id, principal=principal):
-        return []
-    if seq in await log.removed(tx, conversation_id):
+        heir = await one(tx.run("living_fork", id=conversation_id, seq=seq, principal=principal))
+        if heir is None:
+            return []
+        reader = heir[0]
+    if seq in await log.removed(tx, reader):
         return []
     [entry] = await log.entries_at(tx, conversation_id, seq, seq)
     text = text_of(entry.body)
-    return [Hit(conversation_id, entry, text)] if contains(text, wanted) else []
+    return [Hit(reader, entry, text)] if contains(text, wanted) else []
 
 
 def _match(tx: Tx, wanted: str, tags: list[str]) -> str:

@@ -36,6 +36,7 @@ SETTINGS = (
     "foreign_keys = on",
     "wal_autocheckpoint = 8000",
     "cache_size = -32000",
+    "secure_delete = on",  # what is deleted is overwritten
     "temp_store = memory",  # savepoints keep the pages they may restore in memory, not in a file
 )
 
@@ -115,6 +116,13 @@ class Sqlite:
         self._reads.put((lambda tx: transaction(tx, *args, **kwargs), done))
         return await done
 
+    async def scrub(self) -> None:
+        if self._closed:
+            raise StoreUnavailable("The database is closed.")
+        done: asyncio.Future[None] = self._loop.create_future()
+        self._jobs.put((_scrubbing, done))
+        await done
+
     def tell(self, hint: Hint) -> None:
         """There is no other process on this file."""
 
@@ -138,12 +146,16 @@ class Sqlite:
     def _write_all(self) -> None:
         connection: apsw.Connection | None = None
         while group := self._next_group():
-            try:
-                connection = connection or self._connect(writable=True)
-                outcomes = self._commit(connection, group)
-            except BaseException as error:  # noqa: BLE001 - it is handed to those whose jobs were lost
-                outcomes = [(None, self._translated(error))] * len(group)
-            self._tell(group, outcomes)
+            writes = [job for job in group if job[0] is not _scrubbing]
+            scrubs = [job for job in group if job[0] is _scrubbing]
+            for part, carry_out in ((writes, self._commit), (scrubs, _scrub)):
+                if part:
+                    try:
+                        connection = connection or self._connect(writable=True)
+                        outcomes = carry_out(connection, part)
+                    except BaseException as error:  # noqa: BLE001 - it is handed to those whose jobs were lost
+                        outcomes = [(None, self._translated(error))] * len(part)
+                    self._tell(part, outcomes)
         if connection is not None:
             connection.close()
 
@@ -245,6 +257,24 @@ class Sqlite:
             case _:
                 return error
         return StoreUnavailable(f"The database {self._path} cannot be used: {error}. {advice}")
+
+
+async def _scrubbing(_: SqliteTx) -> None:
+    """Stands in the queue for a scrub, which no transaction can hold."""
+
+
+def _scrub(connection: apsw.Connection, group: list[Job]) -> list[Outcome]:
+    """Write the file anew. Deleted rows were overwritten, but a page that was rearranged may hold older copies."""
+    connection.execute("insert into search_grams (search_grams) values ('optimize')").fetchall()
+    connection.execute("pragma temp_store = file").fetchall()  # the whole file may be more than memory holds
+    try:
+        connection.execute("vacuum").fetchall()
+    finally:
+        connection.execute("pragma temp_store = memory").fetchall()
+    [(busy, _, _)] = connection.execute("pragma wal_checkpoint(truncate)").fetchall()
+    if busy:
+        raise StoreUnavailable("Someone reads for so long that the journal could not be emptied; try again.")
+    return [(None, None)] * len(group)
 
 
 def _read(connection: apsw.Connection, job: Job) -> object:

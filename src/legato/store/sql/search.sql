@@ -26,6 +26,16 @@ where search_grams match :query and g.rowid < :before order by g.rowid desc limi
 select id, conversation_id, seq from search_documents
 where grams @@ cast(cast(:query as text) as tsquery) and id < :before order by id desc limit :limit;
 
+-- name: living_fork
+-- A living conversation that reads a position of one that was deleted.
+with recursive forks (id) as (
+    select id from conversations where parent_id = :id and base_seq >= :seq
+    union all
+    select c.id from forks join conversations c on c.parent_id = forks.id where c.base_seq >= :seq
+)
+select c.id from forks join conversations c on c.id = forks.id
+where c.principal = :principal and c.deleted_at is null order by c.updated_at desc, c.id limit 1;
+
 -- name: clear_grams [sqlite]
 delete from search_grams;
 

@@ -80,7 +80,8 @@ select min(id) from (
 ) mentioned;
 
 -- name: verify_conversation
-select id, principal, parent_id, base_seq, head_seq, tip_turn, last_n, fence, settings, deleted_at,
+select id, principal, parent_id, base_seq, head_seq, tip_turn, last_n, fence, settings, deleted_at, purged_at,
+(select max(base_seq) from conversations f where f.parent_id = conversations.id),
 (select count(*) from principals p where p.id = conversations.principal)
 from conversations where id = :id;
 

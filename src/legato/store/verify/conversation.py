@@ -49,6 +49,8 @@ def _itself(reading: Reading) -> None:
     if not 0 <= subject.base_seq <= subject.head_seq:
         reading.add(Rule.lineage, "", f"begins at {subject.base_seq}, and its head is {subject.head_seq}")
     reading.decoded(_settings, subject.settings, Rule.json, "settings")
+    if subject.purged_at is not None and (subject.deleted_at is None or subject.head_seq != subject.read_upto):
+        reading.add(Rule.purged, "", f"ends at {subject.head_seq}, and its forks read up to {subject.read_upto}")
 
 
 async def _lineage(reading: Reading) -> None:
@@ -118,7 +120,8 @@ async def _links(reading: Reading) -> None:
     for turn_id, joined in reading.joins:
         if joined not in reading.turns or reading.turns[joined].joined != turn_id:
             reading.add(Rule.items, f"turn {turn_id}", f"followers were told that {joined} joined it, and it did not")
-    _tip(reading)
+    if reading.subject.purged_at is None:
+        _tip(reading)
     _running(reading)
 
 

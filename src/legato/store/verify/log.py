@@ -107,7 +107,7 @@ class _Log:
         await self._attachments(body, where)
         if turn is not None:
             brought = self._as_promised(turn, entry.id, body, where)
-            if not brought:
+            if not brought and reading.subject.purged_at is None:  # of what forks read, the turns' words are gone
                 await self._tools(turn, entry.seq, body, where)
             if turn.indexed and not searched and normalise(text_of(body)):
                 reading.add(Rule.search, where, "its turn is indexed and it is not; rebuild the search index")

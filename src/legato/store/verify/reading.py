@@ -35,6 +35,8 @@ class Subject(Struct, frozen=True):
     fence: int
     settings: str
     deleted_at: float | None
+    purged_at: float | None
+    read_upto: int | None
     principals: int
 
 

@@ -22,6 +22,7 @@ class Rule(Enum):
     lineage = "a fork begins at a position of its parent, and no conversation is its own ancestor"
     owner = "a conversation, its names, its turns and its parent belong to one principal"
     deleted = "a conversation that was deleted has given its names back"
+    purged = "a conversation that was purged is deleted, and holds nothing but what its forks read"
     fence = "a fence is never negative, and a turn that runs has raised it"
     order = "the order of admission begins at 1, has no duplicate, and ends at the conversation's count"
     tip = "the tip is the newest talk turn"
