@@ -413,7 +413,7 @@ HEADERS = [
           headers={"Last-Event-ID": value}, param="Last-Event-ID")
       for path, values in {
           "/v1/responses/{response}?stream=true": ("abc", "-1", LONG_NUMBER),
-          f"{AT}/events": ("abc", "1", "1.", ".1", "-1.0", LONG_NUMBER + ".0", "1." + LONG_NUMBER, "9" * 30 + ".0"),
+          f"{AT}/events": ("abc", "1.", ".1", "-1.0", LONG_NUMBER + ".0", "1." + LONG_NUMBER, "9" * 30 + ".0"),
       }.items()
       for value in values),
 ]  # fmt: skip

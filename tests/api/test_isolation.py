@@ -115,6 +115,8 @@ def rows(things: Things) -> dict[tuple[str, str], list[Row]]:
         ("PUT", "/v1/conversations/{id}/aliases/{name}"): both(f"/aliases/{things.alias}-too"),
         ("DELETE", "/v1/conversations/{id}/aliases/{name}"): [Row(f"{at}/aliases/{things.alias}")],
         ("GET", "/v1/conversations/{id}/export"): both("/export"),
+        ("GET", "/v1/export"): [Row("/v1/export", stranger=200)],
+        ("POST", "/v1/import"): [Row("/v1/import", {"no": "line"}, stranger=200)],
         ("GET", "/v1/trash"): [Row("/v1/trash", stranger=200)],
         ("POST", "/v1/trash/{id}/restore"): [Row(f"/v1/trash/{things.deleted}/restore")],
         ("DELETE", "/v1/trash/{id}"): [Row(f"/v1/trash/{things.deleted}")],
@@ -180,7 +182,7 @@ def things(client: httpx.Client) -> Things:
     items = get(client, f"/v1/conversations/{conversation}/items", order="asc")["data"]
     post(client, f"/v1/conversations/{conversation}/compact", upto=2, summary="so far")
     lines = client.get(f"/v1/conversations/{conversation}/export").text.splitlines()
-    compaction = len(lines) - 1  # one line for the conversation, then one for each position
+    compaction = sum('"type":"entry"' in line for line in lines)  # it stands at the head
     ask(client, CANARY, {"X-Hermes-Session-Id": f"session-{n}"})
     post(client, "/v1/keys", name=alias)
     deleted = conversation_of(ask(client, CANARY))

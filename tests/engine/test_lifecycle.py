@@ -2,7 +2,7 @@
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -574,6 +574,10 @@ async def _followed(gateway: Gateway, turn: TurnId) -> None:
         pass
 
 
+async def _all(told: AsyncIterator[Any]) -> list[Any]:
+    return [one async for one in told]
+
+
 VERBS: dict[str, tuple[Any, list[Verb]]] = {
     "submit": (
         UnknownHandle,
@@ -613,6 +617,8 @@ VERBS: dict[str, tuple[Any, list[Verb]]] = {
     "repeated": (False, [lambda g, t, c: g.repeated(BOB, Dedup("key", "hash"))]),
     "change_settings": (UnknownHandle, [lambda g, t, c: g.change_settings(BOB, c, {"mine": "now"})]),
     "delete": (UnknownHandle, [lambda g, t, c: g.delete(BOB, c)]),
+    "export": (UnknownHandle, [lambda g, t, c: anext(g.export(BOB, _id(c)))]),
+    "export_all": ([], [lambda g, t, c: _all(g.export_all(BOB))]),
     "deleted": ([], [lambda g, t, c: g.deleted(BOB)]),
     "restore": (UnknownHandle, [lambda g, t, c: g.restore(BOB, _id(c))]),
     "purge": (UnknownHandle, [lambda g, t, c: g.purge(BOB, _id(c))]),
@@ -644,6 +650,7 @@ WITHOUT_OWNER = {
     "usage": "takes a conversation that was read in its owner's name",
     "names": "takes a conversation that was read in its owner's name",
     "create": "makes something new",
+    "import_one": "makes something new",
     "scrub": "is for administrators, which the door checks",
     "create_key": "is for administrators, which the door checks",
     "keys": "is for administrators, which the door checks",

@@ -121,7 +121,8 @@ def test_conversations_are_listed_shown_found_renamed_forked_bound_compacted_exp
     assert legato(home, "compact", "kittens", "--focus", "purring").code == 0
     assert "summarised: Demo summary" in legato(home, "show", "kittens").out
     lines = legato(home, "export", "kittens").out.splitlines()
-    assert json.loads(lines[0])["id"] == fork
+    told = [json.loads(line) for line in lines]
+    assert [line["id"] for line in told if line["type"] == "conversation" and not line["stump"]] == [fork]
     exported = home.parent / "kittens.jsonl"
     assert legato(home, "export", "kittens", "-o", str(exported)).out == ""
     assert exported.read_text().splitlines() == lines
@@ -248,3 +249,28 @@ def test_the_whole_trash_is_emptied(serve: Serve, home: Path) -> None:
 
 def _bytes(home: Path) -> bytes:
     return b"".join(path.read_bytes() for path in home.glob("legato.db*"))
+
+
+def test_everything_leaves_one_home_and_lives_on_in_another(serve: Serve, home: Path, tmp_path: Path) -> None:
+    """Also when a line is damaged on the way: it is named, the exit code says so, and the rest is there."""
+    serve()
+    made = legato(home, "ask", "--json", "my cat is called Miso").json["conversation"]["id"]
+    legato(home, "bind", "cats", made)
+    file, page = tmp_path / "all.jsonl", tmp_path / "cats.html"
+    assert legato(home, "export", "--all", "-o", str(file)).out == ""
+    assert legato(home, "export", "cats", "-o", str(page)).code == 0
+    assert "my cat is called Miso" in page.read_text()
+    assert "# " in legato(home, "export", "cats", "--format", "markdown").out
+    assert legato(home, "export").code == 1
+    other = tmp_path / "other"
+    came = legato(other, "import", str(file))
+    assert (came.code, came.out) == (0, "1 imported.\n")
+    assert legato(other, "import", str(file)).out == "0 imported, 1 already here.\n"
+    assert legato(other, "ls", "--json").json[0]["name"] == "cats"
+    assert legato(other, "export", "cats").out == legato(home, "export", "cats").out
+    damaged = file.read_text().replace('"role":"assistant"', '"role":"ass', 1)
+    third = tmp_path / "third"
+    came = legato(third, "import", "-", given=damaged)
+    assert (came.code, came.out) == (1, "1 imported.\n")
+    assert "is damaged" in came.err
+    assert "Miso" in legato(third, "show", "cats").out

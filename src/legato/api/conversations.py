@@ -1,4 +1,4 @@
-"""The Conversations API, and what is ours on conversations: list, fork, rewind, compact, expand, names, export.
+"""The Conversations API, and what is ours on conversations: list, fork, rewind, compact, expand, names, trash.
 
 Wherever a path takes a conversation's id, its slug does as well.
 """
@@ -6,7 +6,6 @@ Wherever a path takes a conversation's id, its slug does as well.
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Annotated, Any
 
-import msgspec
 from msgspec import Meta, Struct
 from starlette.responses import Response
 
@@ -248,8 +247,8 @@ def _line(turn: Turn, place: int, kind: str, body: dict[str, Any]) -> bytes:
 
 def _cursor(last_seen: str) -> tuple[int, int]:
     """The turn to begin after, and the last event seen of the one that follows it. A turn's number alone is its end."""
-    turn, _, place = last_seen.partition(".")
-    number, within = whole(turn), whole(place or str(LAST))
+    turn, dot, place = last_seen.partition(".")
+    number, within = whole(turn), whole(place) if dot else LAST
     if number is None or within is None:
         raise BadInput("Last-Event-ID must be the id of an event of this stream.", param="Last-Event-ID")
     return (number, -1) if within == LAST else (number - 1, within)
@@ -332,14 +331,6 @@ async def delete_alias(call: Call) -> Response:
         raise NotFound(f"Conversation {conversation.id} is not known as {name!r}.", param="name")
     await call.gateway.unbind(call.caller.principal, Slug(name))
     return answer(shown(conversation))
-
-
-async def export(call: Call) -> Response:
-    """`GET /v1/conversations/{id}/export`: one JSON line for the conversation, then one for each entry."""
-    conversation = await find(call)
-    entries = await call.gateway.transcript(call.caller.principal, ById(conversation.id))
-    lines = [msgspec.json.encode(line) for line in (conversation, *entries)]
-    return Response(b"\n".join(lines) + b"\n", media_type="application/jsonl")
 
 
 # -- the trash

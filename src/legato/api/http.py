@@ -8,7 +8,19 @@ from starlette.routing import Match
 from starlette.routing import Route as StarletteRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from legato.api import admin, chat, commands, context, conversations, models, openapi, responses, runs, sessions
+from legato.api import (
+    admin,
+    chat,
+    commands,
+    context,
+    conversations,
+    models,
+    openapi,
+    portable,
+    responses,
+    runs,
+    sessions,
+)
 from legato.api.door import Api, Route, admit
 from legato.api.operations import operations
 from legato.api.wire import Endpoint, answer, envelope, guarded
@@ -40,7 +52,9 @@ ROUTES: list[tuple[str, str, Route]] = [
     ("POST", "/v1/conversations/{id}/expand", conversations.expand),
     ("PUT", "/v1/conversations/{id}/aliases/{name}", conversations.put_alias),
     ("DELETE", "/v1/conversations/{id}/aliases/{name}", conversations.delete_alias),
-    ("GET", "/v1/conversations/{id}/export", conversations.export),
+    ("GET", "/v1/conversations/{id}/export", portable.export),
+    ("GET", "/v1/export", portable.export_all),
+    ("POST", "/v1/import", portable.import_lines),
     ("GET", "/v1/trash", conversations.list_deleted),
     ("POST", "/v1/trash/{id}/restore", conversations.restore),
     ("DELETE", "/v1/trash/{id}", conversations.purge),

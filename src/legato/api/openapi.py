@@ -11,20 +11,36 @@ from typing import Any, NamedTuple
 import msgspec
 
 from legato import __version__
-from legato.api import admin, chat, commands, context, conversations, items, models, responses, runs, schemas, sessions
+from legato.api import (
+    admin,
+    chat,
+    commands,
+    context,
+    conversations,
+    items,
+    models,
+    portable,
+    responses,
+    runs,
+    schemas,
+    sessions,
+)
 from legato.api.door import Route
 
 SSE, JSONL = "text/event-stream", "application/jsonl"
 
 
 class Shape(NamedTuple):
-    """What a route takes, and what it answers: a JSON value, and line by line (`told`) where it does that."""
+    """What a route takes (a JSON value, or `lines` of text), and what it answers: a JSON value, line by line (`told`)
+    where it does that, and what it can be asked for `otherwise`."""
 
     answer: Any = None
     body: type | None = None
     query: type | None = None
     headers: type | None = None
     told: str | None = None
+    otherwise: tuple[str, ...] = ()
+    lines: bool = False
     status: int = 200
     body_optional: bool = False
     of_turn: bool = False
@@ -66,7 +82,9 @@ SHAPES: dict[Route, Shape] = {
     conversations.expand: _once(schemas.Conversation, conversations.ExpandCompaction),
     conversations.put_alias: Shape(schemas.AliasedConversation),
     conversations.delete_alias: Shape(schemas.Conversation),
-    conversations.export: Shape(told=JSONL),
+    portable.export: Shape(query=schemas.Exporting, told=JSONL, otherwise=("text/markdown", "text/html")),
+    portable.export_all: Shape(told=JSONL),
+    portable.import_lines: Shape(schemas.ImportReport, lines=True),
     conversations.list_deleted: Shape(schemas.Trash, query=schemas.TrashPaging),
     conversations.restore: Shape(schemas.RestoredConversation),
     conversations.purge: Shape(schemas.ConversationPurged),
@@ -147,6 +165,9 @@ def _operation(path: str, route: Route, described: dict[Any, Any]) -> dict[str, 
     if shape.body is not None:
         content = {"application/json": {"schema": described[shape.body]}}
         operation["requestBody"] = {"required": not shape.body_optional, "content": content}
+    if shape.lines:
+        content = {"text/plain": {"schema": {"type": "string"}}}
+        operation["requestBody"] = {"required": True, "content": content, "description": "JSON lines"}
     return operation
 
 
@@ -169,6 +190,7 @@ def _responses(shape: Shape, described: dict[Any, Any]) -> dict[str, Any]:
         content["application/json"] = {"schema": described[shape.answer]}
     if shape.told is not None:
         content[shape.told] = {"x-line-schema": described[LINES[shape.told]]}  # 3.1 has no word for a stream
+    content |= {media_type: {"schema": {"type": "string"}} for media_type in shape.otherwise}
     refused = {"application/json": {"schema": described[schemas.Error]}}
     told = {code: {"description": why, "headers": headers, "content": refused} for code, why in REFUSED.items()}
     if not content:

@@ -107,10 +107,34 @@ class Event(Struct):
 
 
 class Line(Struct):
-    """A line of an export: the conversation first, then its entries."""
+    """A line of an export: of a conversation first, then its turns, attachments and entries, and its end."""
 
+    type: Literal["conversation", "turn", "blob", "entry", "end"]
+
+
+class ImportedConversation(Struct):
     id: str
-    created_at: float
+    outcome: Literal["imported", "present", "refused"]
+    why: str | UnsetType = UNSET
+    lost_names: list[str] | UnsetType = UNSET
+    lost_entries: int | UnsetType = UNSET
+
+
+class DamagedLine(Struct):
+    line: int
+    why: str
+
+
+class ImportReport(Struct):
+    object: Literal["import"]
+    lines: int
+    conversations: list[ImportedConversation]
+    damaged: list[DamagedLine]
+    omitted: int
+
+
+class Exporting(Struct):
+    format: Literal["jsonl", "markdown", "html"] = "jsonl"
 
 
 # -- items

@@ -2,9 +2,10 @@
 
 import json
 import sys
+from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import click
 
@@ -174,14 +175,78 @@ def bind(home: Path | None, name: str, what: str) -> None:
     click.echo(f"{name} now means {conversation['id']}.")
 
 
-def export(home: Path | None, what: str, output: Path | None) -> None:
+FORMS = {".md": "markdown", ".markdown": "markdown", ".html": "html", ".htm": "html"}
+
+
+def export(home: Path | None, what: str | None, *, everything: bool, form: str | None, output: Path | None) -> None:
+    """A conversation, or all of them, to a file or to standard output."""
+    if (what is None) == (not everything):
+        raise BadInput("Say which conversation, or --all for everything.")
+    form = form or (FORMS.get(output.suffix, "jsonl") if output else "jsonl")
+    if everything and form != "jsonl":
+        raise BadInput("Everything at once is exported as JSON lines; leave --format out.")
     with gateway(home) as client:
-        text = client.text(path_of("v1", "conversations", resolve(client, what)["id"], "export"))
-    if output is None:
-        click.echo(text, nl=False)
+        path = path_of("v1", "export")
+        if what is not None:
+            path = path_of("v1", "conversations", resolve(client, what)["id"], "export") + f"?format={form}"
+        if output is None:
+            for chunk in client.chunks(path):
+                sys.stdout.buffer.write(chunk)
+            sys.stdout.buffer.flush()
+            return
+        part = output.with_name(output.name + ".part")
+        with part.open("wb") as file:
+            for chunk in client.chunks(path):
+                file.write(chunk)
+        part.replace(output)
+    click.echo(f"{output} has {output.stat().st_size:,} bytes.", err=True)
+
+
+def import_files(home: Path | None, files: tuple[Path, ...], *, as_json: bool) -> None:
+    """Conversations that were exported, under the ids and names that they had."""
+    reports = []
+    with gateway(home) as client:
+        for file in files:
+            with click.open_file(str(file), "rb") as source:
+                reports.append(client.send("/v1/import", _progress(source, file)))
+    if as_json:
+        _print(reports)
     else:
-        output.write_text(text, "utf-8")
-        click.echo(f"{text.count(chr(10))} lines are in {output}.", err=True)
+        for report in reports:
+            _tell_import(report)
+    if any(report["damaged"] or _refused(report) for report in reports):
+        sys.exit(1)
+
+
+def _progress(source: IO[bytes], file: Path) -> Iterator[bytes]:
+    size = file.stat().st_size if str(file) != "-" else 0
+    hidden = not size or not sys.stderr.isatty()
+    bar: Any = click.progressbar(length=size, label="Importing", file=sys.stderr, hidden=hidden)
+    with bar as shown:
+        while chunk := source.read(256 * 1024):
+            yield chunk
+            shown.update(len(chunk))
+
+
+def _tell_import(report: Row) -> None:
+    outcomes = [row["outcome"] for row in report["conversations"]]
+    imported, present = outcomes.count("imported"), outcomes.count("present")
+    click.echo(f"{imported} imported" + (f", {present} already here" if present else "") + ".")
+    for row in report["conversations"]:
+        for name in row.get("lost_names", ()):
+            click.echo(f"{row['id']}: its name {name!r} means another conversation here.", err=True)
+        if row.get("lost_entries"):
+            click.echo(f"{row['id']}: {row['lost_entries']} entries were lost; a note stands for each.", err=True)
+    for row in _refused(report):
+        click.echo(f"{row['id']}: not imported. {row['why']}", err=True)
+    for line in report["damaged"]:
+        click.echo(f"line {line['line']} is damaged: {line['why']}", err=True)
+    if report["omitted"]:
+        click.echo(f"and {report['omitted']} more damaged lines", err=True)
+
+
+def _refused(report: Row) -> list[Row]:
+    return [row for row in report["conversations"] if row["outcome"] == "refused"]
 
 
 # -- keys

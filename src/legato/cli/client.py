@@ -10,7 +10,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -58,9 +58,16 @@ class Client:
     def delete(self, path: str) -> Any:
         return self._json("DELETE", path)
 
-    def text(self, path: str) -> str:
+    def chunks(self, path: str) -> Iterator[bytes]:
+        """An answer as it comes."""
         with self._asked("GET", path) as response:
-            return response.read().decode()
+            while chunk := response.read1(256 * 1024):
+                yield chunk
+
+    def send(self, path: str, chunks: Iterable[bytes]) -> Any:
+        """Post something larger than memory."""
+        with self._asked("POST", path, chunks=chunks) as response:
+            return json.loads(response.read())
 
     def events(self, path: str, body: Any) -> Iterator[dict[str, Any]]:
         """What a stream tells, event by event."""
@@ -83,14 +90,22 @@ class Client:
 
     @contextmanager
     def _asked(
-        self, method: str, path: str, body: Any = None, timeout: float | None = None
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        timeout: float | None = None,
+        chunks: Iterable[bytes] | None = None,
     ) -> Iterator[http.client.HTTPResponse]:
         parts = urlsplit(self.url)
         kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
         connection = kind(parts.hostname or "", parts.port, timeout=timeout)
         headers = {"Authorization": f"Bearer {self._key}", "Content-Type": "application/json"}
+        if chunks is not None:
+            headers |= {"Content-Type": "application/jsonl", "Transfer-Encoding": "chunked"}
         try:
-            connection.request(method, path, json.dumps(body) if body is not None else None, headers)
+            given = chunks if chunks is not None else json.dumps(body) if body is not None else None
+            connection.request(method, path, given, headers, encode_chunked=chunks is not None)
             response = connection.getresponse()
             if response.status >= 400:
                 raise Refused(response.status, _error(response.read()))

@@ -196,12 +196,30 @@ def bind(home: Path | None, name: str, what: str) -> None:
 @cli.command()
 @home_option
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write to this file.")
-@what_argument
-def export(home: Path | None, output: Path | None, what: str) -> None:
-    """Print a conversation as JSON lines."""
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["jsonl", "markdown", "html"]),
+    help="JSON lines, which can be imported, or a page to read (by the file's ending when not given).",
+)
+@click.option("--all", "everything", is_flag=True, help="Everything that is yours.")
+@click.argument("what", required=False)
+def export(home: Path | None, output: Path | None, form: str | None, everything: bool, what: str | None) -> None:
+    """Write a conversation with all there is to it; `import` takes it back."""
     from legato.cli import care  # noqa: PLC0415 - as above
 
-    care.export(home, what, output)
+    care.export(home, what, everything=everything, form=form, output=output)
+
+
+@cli.command("import")
+@home_option
+@json_option
+@click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, allow_dash=True, path_type=Path))
+def import_files(home: Path | None, as_json: bool, files: tuple[Path, ...]) -> None:
+    """Take in conversations that were exported, under the ids and names that they had."""
+    from legato.cli import care  # noqa: PLC0415 - as above
+
+    care.import_files(home, files, as_json=as_json)
 
 
 # -- settings

@@ -26,6 +26,7 @@ from legato.domain.events import AnyEvent
 from legato.domain.folding import Fold
 from legato.domain.handles import ById, Handle, Name, nearest
 from legato.domain.ids import ConversationId, PrincipalId, TurnId, new_conversation_id
+from legato.domain.portable import Line, Mended
 from legato.domain.turns import Admission, Dedup, Submission, Turn, Usage
 from legato.engine import metrics, prompt
 from legato.engine.compaction import LEFT_OUT
@@ -36,8 +37,9 @@ from legato.engine.upkeep import Upkeep
 from legato.engine.worker import Worker
 from legato.errors import BadInput, Draining
 from legato.store import blobs as store_blobs
-from legato.store import directory, keys, log, requests, search, trash, turns
+from legato.store import directory, keys, log, portable, requests, search, trash, turns
 from legato.store.database import Database, Hint, Tx
+from legato.store.portable import Imported
 from legato.store.requests import Made
 from legato.store.search import Hit
 from legato.store.trash import Restored
@@ -313,6 +315,22 @@ class Gateway(Upkeep):
     async def scrub(self) -> None:
         """Write the files anew, so that nothing that was purged is left in them."""
         await self._db.scrub()
+
+    def export(self, principal: PrincipalId, conversation_id: ConversationId) -> AsyncIterator[Line]:
+        """Everything there is to a conversation, as lines."""
+        return portable.export(self._db, principal, conversation_id)
+
+    def export_all(self, principal: PrincipalId) -> AsyncIterator[Line]:
+        """Everything there is to all conversations of a principal."""
+        return portable.export_all(self._db, principal)
+
+    async def import_one(self, principal: PrincipalId, given: Mended) -> Imported:
+        """Make a conversation as it was elsewhere, under the same ids."""
+        if self._draining:
+            raise Draining()
+        imported = await self._db.write(portable.import_one, principal, given)
+        self._worker.index_soon()
+        return imported
 
     async def last_ended(self, conversation: Conversation) -> int:
         """The number of the turn before everything that is under way in a conversation that was read."""

@@ -92,6 +92,8 @@ async def _found(
 
 
 async def _file(tx: Tx) -> list[Finding]:
+    if tx.dialect == "sqlite":
+        await tx.run("look_anew")
     return [Finding(Rule.file, "database", line) for (line,) in await tx.run("verify_file") if line != "ok"]
 
 
