@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import httpx
 import pytest
 
 from legato.cli.main import cli
@@ -274,3 +275,17 @@ def test_everything_leaves_one_home_and_lives_on_in_another(serve: Serve, home: 
     assert (came.code, came.out) == (1, "1 imported.\n")
     assert "is damaged" in came.err
     assert "Miso" in legato(third, "show", "cats").out
+
+
+def test_human_talk_is_listed_and_the_rest_on_demand(serve: Serve, home: Path) -> None:
+    """What a program ran by itself is not gone on with either."""
+    address = serve().url
+    talk = legato(home, "ask", "--json", "hello").json["conversation"]["id"]
+    key = (home / "key").read_text().strip()
+    run = httpx.post(f"{address}/v1/runs", json={"input": "work"}, headers={"Authorization": f"Bearer {key}"})
+    ran = run.headers["X-Legato-Conversation"]
+    assert [row["id"] for row in legato(home, "ls", "--json").json] == [talk]
+    assert {row["id"] for row in legato(home, "ls", "--all", "--json").json} == {talk, ran}
+    assert [row["id"] for row in legato(home, "ls", "--kind", "run", "--json").json] == [ran]
+    assert legato(home, "ask", "-c", "--json", "still here?").json["conversation"]["id"] == talk
+    assert "hello" in legato(home, "ls").out

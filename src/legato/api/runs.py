@@ -60,6 +60,7 @@ async def create(call: Call) -> Response:
         dedup_key=call.dedup_key,
         request_hash=call.request_hash,
         retry=call.is_retry,
+        conversation_kind="run" if isinstance(target, Fresh) else "chat",
     )
     turn = await submit(call, submission)
     started = {"run_id": turn.id, "status": "started", "session_id": _session(call, body, turn)}

@@ -14,6 +14,8 @@ from legato.errors import BadInput, UnknownHandle
 
 Row = dict[str, Any]
 
+SHOWN, MOST = 50, 1_000_000
+
 
 def ask(home: Path | None, text: str, *, last: bool, resume: str | None, model: str | None, as_json: bool) -> None:
     """One turn; the answer alone on standard output."""
@@ -39,9 +41,16 @@ def ask(home: Path | None, text: str, *, last: bool, resume: str | None, model: 
             sys.exit(1)
 
 
-def list_conversations(home: Path | None, *, limit: int, kind: str | None, query: str | None, as_json: bool) -> None:
+TALK = "chat"
+"""The kind of conversation that people have, as opposed to what programs run by themselves."""
+
+
+def list_conversations(
+    home: Path | None, *, limit: int | None, kind: str | None, everything: bool, query: str | None, as_json: bool
+) -> None:
     with gateway(home) as client:
-        rows = _listed(client, limit, kind=kind, q=query)
+        most = limit or (MOST if everything else SHOWN)
+        rows = _listed(client, most, kind=kind or (None if everything else TALK), q=query)
     if as_json:
         _print(rows)
         return
@@ -302,7 +311,7 @@ def resolve(client: Client, what: str) -> Row:
 
 def newest(client: Client) -> Row:
     """The conversation in which something happened last."""
-    rows = _listed(client, 1)
+    rows = _listed(client, 1, kind=TALK)
     if not rows:
         raise UnknownHandle("There is no conversation yet to go on with.")
     return rows[0]

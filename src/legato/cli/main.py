@@ -82,15 +82,18 @@ def ask(
 
 @cli.command()
 @home_option
-@click.option("-n", "--limit", type=click.IntRange(1), default=50, show_default=True, help="How many at most.")
-@click.option("--kind", help="Only conversations of this kind.")
+@click.option("-n", "--limit", type=click.IntRange(1), help="How many at most (default 50).")
+@click.option("--all", "everything", is_flag=True, help="Everything, also what programs run by themselves.")
+@click.option("--kind", help="Only conversations of this kind: chat, or run.")
 @click.option("-q", "--query", help="Only those that contain this.")
 @json_option
-def ls(home: Path | None, limit: int, kind: str | None, query: str | None, as_json: bool) -> None:
-    """List conversations, newest first."""
+def ls(
+    home: Path | None, limit: int | None, everything: bool, kind: str | None, query: str | None, as_json: bool
+) -> None:
+    """List the conversations that people have, newest first."""
     from legato.cli import care  # noqa: PLC0415 - as above
 
-    care.list_conversations(home, limit=limit, kind=kind, query=query, as_json=as_json)
+    care.list_conversations(home, limit=limit, kind=kind, everything=everything, query=query, as_json=as_json)
 
 
 @cli.command()
