@@ -1,18 +1,23 @@
 """The composition root: builds every room from the configuration. The only file that knows all of them."""
 
+import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct
 
-from legato.config import Config, ModelConfig
+from legato.channels.webhook import Webhook
+from legato.config import ChannelConfig, Config, ModelConfig
 from legato.domain.ids import PrincipalId
+from legato.engine import resets
 from legato.engine.compaction import CompactionSettings
+from legato.engine.exchange import ChannelSettings, Exchange
 from legato.engine.gateway import Gateway
 from legato.engine.live import KEEP, Live
-from legato.engine.protocols import Model, Toolset
+from legato.engine.protocols import Channel, Model, Toolset
 from legato.engine.roster import Agent, Roster
 from legato.engine.worker import Worker, WorkerSettings
 from legato.errors import BadConfig, StoreUnavailable
@@ -38,6 +43,7 @@ class App(Struct, frozen=True):
     roster: Roster
     worker: Worker
     gateway: Gateway
+    exchange: Exchange
 
 
 @asynccontextmanager
@@ -46,9 +52,10 @@ async def open_app(
     *,
     models: dict[str, Model] | None = None,
     toolsets: dict[str, Toolset] | None = None,
+    channels: dict[str, tuple[Channel, ChannelSettings]] | None = None,
     keep_events: int = KEEP,
 ) -> AsyncIterator[App]:
-    """Build the rooms and run them. `models` and `toolsets` are added to the configured ones."""
+    """Build the rooms and run them. `models`, `toolsets` and `channels` are added to the configured ones."""
     make_home(config.home)
     async with AsyncExitStack() as stack:
         known = config.models or ({} if models else await ollama.find(config.providers.ollama))
@@ -65,8 +72,39 @@ async def open_app(
             keep_deleted=config.trash.keep_days * 86_400,
             compaction=CompactionSettings(config.compaction.share, config.compaction.model, config.compaction.timeout),
         )
+        built = {name: build_channel(name, channel, stack) for name, channel in config.channels.items()}
         worker = await stack.enter_async_context(Worker(db, live, roster, settings))
-        yield App(config, db, roster, worker, Gateway(db, live, worker))
+        gateway = Gateway(db, live, worker)
+        exchange = Exchange(db, gateway, worker, {**built, **(channels or {})})
+        await stack.enter_async_context(running(exchange.run()))
+        yield App(config, db, roster, worker, gateway, exchange)
+
+
+@asynccontextmanager
+async def running(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Something that goes on beside, until the end."""
+    task = asyncio.create_task(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+def build_channel(name: str, config: ChannelConfig, stack: AsyncExitStack) -> tuple[Channel, ChannelSettings]:
+    """A channel as it is configured."""
+    channel = Webhook(name, secret=config.secret, url=config.url, limit=config.max_length)
+    stack.push_async_callback(channel.close)
+    settings = ChannelSettings(
+        principal=PrincipalId(config.principal),
+        allow=frozenset(config.allow),
+        gather=config.gather,
+        busy=config.busy,
+        reset=resets.parse(config.reset, config.timezone),
+        every_message=config.groups == "all",
+    )
+    return channel, settings
 
 
 async def open_database(config: Config) -> Database:

@@ -84,6 +84,24 @@ class AgentConfig(Struct, frozen=True, forbid_unknown_fields=True):
     max_steps: int = 50
 
 
+class ChannelConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    kind: Literal["telegram", "webhook"]
+    token: str = ""
+    secret: str = ""
+    url: str = ""
+    base_url: str = ""
+    mode: Literal["poll", "webhook"] = "poll"
+    allow: tuple[str, ...] = ()
+    principal: str = "local"
+    gather: Annotated[float, Meta(ge=0, le=60)] = 0.7
+    busy: Literal["queue", "steer", "interrupt"] = "queue"
+    reset: str = "none"
+    timezone: str = "UTC"
+    groups: Literal["mention", "all"] = "mention"
+    max_length: Annotated[int, Meta(ge=100)] = 4000
+    max_attachment: Annotated[int, Meta(ge=0)] = 20_000_000
+
+
 class Config(Struct, frozen=True, forbid_unknown_fields=True):
     """Everything that can be set. `home` comes from LEGATO_HOME or --home."""
 
@@ -98,6 +116,7 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     providers: ProvidersConfig = ProvidersConfig()
     models: dict[str, ModelConfig] = {}
     agents: dict[str, AgentConfig] = {}
+    channels: dict[str, ChannelConfig] = {}
     default_agent: str = "default"
 
 

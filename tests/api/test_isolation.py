@@ -155,6 +155,11 @@ def rows(things: Things) -> dict[tuple[str, str], list[Row]]:
         ("POST", "/v1/keys"): [Row("/v1/keys", {"name": "another", "principal": "another"}, stranger=403)],
         ("GET", "/v1/keys"): [Row("/v1/keys", stranger=403)],
         ("DELETE", "/v1/keys/{name}"): [Row(f"/v1/keys/{things.alias}", stranger=403)],
+        ("POST", "/v1/pairings"): [Row("/v1/pairings", {"code": "ABCDEFGH"}, stranger=403, owner=404)],
+        ("GET", "/v1/pairings"): [Row("/v1/pairings", stranger=403)],
+        ("DELETE", "/v1/pairings/{channel}/{sender}"): [Row("/v1/pairings/telegram/1", stranger=403, owner=404)],
+        ("GET", "/v1/deliveries"): [Row("/v1/deliveries", stranger=200)],
+        ("POST", "/v1/deliveries/{id}/resend"): [Row("/v1/deliveries/1/resend", owner=404)],
         ("GET", "/v1/models"): [Row("/v1/models", stranger=200)],
         ("GET", "/v1/models/{id:path}"): [Row("/v1/models/demo", stranger=200)],
     }

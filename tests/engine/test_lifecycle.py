@@ -38,6 +38,7 @@ from legato.engine.gateway import Gateway, Meant
 from legato.engine.protocols import Invocation
 from legato.errors import Draining, Unavailable, UnknownHandle, UnknownTurn
 from legato.store import nodes, turns
+from legato.store.outbox import UnknownDelivery
 
 # -- leaving in good order
 
@@ -629,6 +630,8 @@ VERBS: dict[str, tuple[Any, list[Verb]]] = {
         [lambda g, t, c: g.meant(BOB, _id(c)), lambda g, t, c: g.meant(BOB, "work")],
     ),
     "search": ([], [lambda g, t, c: g.search(BOB, "secret")]),
+    "undelivered": ([], [lambda g, t, c: g.undelivered(BOB)]),
+    "resend": (UnknownDelivery, [lambda g, t, c: g.resend(BOB, 1)]),
     "recall": (None, [lambda g, t, c: g.recall(BOB, RESENT)]),
     "unbind": (False, [lambda g, t, c: g.unbind(BOB, WORK)]),
 }
@@ -652,6 +655,10 @@ WITHOUT_OWNER = {
     "create": "makes something new",
     "import_one": "makes something new",
     "scrub": "is for administrators, which the door checks",
+    "pair": "is for administrators, which the door checks",
+    "paired": "is for administrators, which the door checks",
+    "unpair": "is for administrators, which the door checks",
+    "receive": "takes a submission, which names its owner",
     "create_key": "is for administrators, which the door checks",
     "keys": "is for administrators, which the door checks",
     "revoke_key": "is for administrators, which the door checks",

@@ -200,7 +200,7 @@ CORRUPTIONS = [
     Broken("items", "{main}/turn {retry}/event 7", payload(6, '["d",2', '["d",3')),
     Broken("items", "{main}/turn {retry}", payload(5, "{steered}", "{undone}")),
     Broken("items", "{main}/turn {retry}", payload(6, ',["c",2,false]', "", "last_n = last_n - 1")),
-    Broken("delivery", "{main}/turn {first}/delivery {d1}", turn("first", "status = 'failed'")),
+    Broken("delivery", "{main}/turn {first}/delivery {d1}", turn("first", "status = 'cancelled'")),
     Broken("delivery", "{main}/turn {undone}/delivery {d4}", delivery("d4", "owner = null")),
     Broken("delivery", "{main}/turn {undone}/delivery {d4}", delivery("d4", "status = 'pending'")),
     Broken("delivery", "{main}/turn {undone}/delivery {d4}", delivery("d4", "attempts = 0")),

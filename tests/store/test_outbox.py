@@ -4,9 +4,9 @@ import pytest
 from acts import CANCELLED, DONE, FAILED, N1, N2, admit, end, enter, expire, joined, rows, script, start, talk, tend
 
 from conftest import ALICE
-from legato.domain.entries import Note
+from legato.domain.entries import Message, Note, Text, draft
 from legato.domain.handles import Address, Slug
-from legato.domain.turns import Outcome
+from legato.domain.turns import Input, Lease, Outcome, Submission
 from legato.errors import Defect
 from legato.store import directory, nodes, outbox, turns
 from legato.store.database import Database
@@ -39,8 +39,8 @@ async def test_a_done_turn_owes_its_answer_to_every_address_of_its_conversation(
     turn_id = await say(db, WORK, "héllo 東")
     owed = await db.read(outbox.of_turn, turn_id)
     assert [(d.turn_id, d.address, d.body, d.status, d.attempts) for d in owed] == [
-        (turn_id, CHAT.value, '{"text":"héllo 東"}', "pending", 0),
-        (turn_id, OTHER.value, '{"text":"héllo 東"}', "pending", 0),
+        (turn_id, CHAT.value, '{"text":"héllo 東","asked":"hello"}', "pending", 0),
+        (turn_id, OTHER.value, '{"text":"héllo 東","asked":"hello"}', "pending", 0),
     ]
 
 
@@ -57,6 +57,32 @@ async def test_an_answer_is_owed_only_when_the_turn_is_done(db: Database) -> Non
     assert await rows(db, "select count(*) from deliveries") == [(0,)]
     await say(db, WORK, "at last")
     assert await rows(db, "select count(*) from deliveries") == [(1,)]
+
+
+async def test_where_it_was_asked_it_is_answered_wherever_the_address_leads_by_then(db: Database) -> None:
+    """Without what was asked, which stands there; others are told, with who said it. A failure is told there alone."""
+    await bind(db, WORK, CHAT, OTHER)
+    message = Message("user", (Text("hello"),), sender="Ann")
+    asked = Input((draft(message),), origin=CHAT.value, reply_to="m-7")
+    lease = await start_with(db, asked)
+    await db.write(directory.bind, ALICE, CHAT, (await talk(db, Slug("fresh"))).conversation_id, move=True)
+    done = await end(db, lease, Outcome(status="done", answer="hi"))
+    assert {d.address: d.body for d in await db.read(outbox.of_turn, done.id)} == {
+        CHAT.value: '{"text":"hi","reply_to":"m-7"}',
+        OTHER.value: '{"text":"hi","asked":"Ann: hello"}',
+    }
+    failed = await end(db, await start_with(db, asked), FAILED)
+    assert {d.address: d.body for d in await db.read(outbox.of_turn, failed.id)} == {
+        CHAT.value: '{"text":"No answer: It broke.","failed":"broken","reply_to":"m-7"}'
+    }
+
+
+async def start_with(db: Database, given: Input) -> Lease:
+    await enter(db, N1)
+    submission = Submission(principal=ALICE, target=WORK, input=given)
+    lease = (await db.write(turns.admit, submission, N1)).lease
+    assert lease is not None
+    return lease
 
 
 async def test_inputs_that_joined_a_turn_share_its_one_answer(db: Database) -> None:
@@ -110,11 +136,11 @@ async def test_answers_to_an_address_are_sent_in_order_one_at_a_time(db: Databas
     for slug, answer in ((WORK, "one"), (WORK, "two"), (Slug("play"), "three")):
         await say(db, slug, answer)
     first = await db.write(outbox.take, N1)
-    assert (first.body, first.status, first.attempts) == ('{"text":"one"}', "sending", 1)
-    assert await taken(db, N2) == '{"text":"three"}'
+    assert (first.body, first.status, first.attempts) == ('{"text":"one","asked":"hello"}', "sending", 1)
+    assert await taken(db, N2) == '{"text":"three","asked":"hello"}'
     assert await taken(db, N2) is None
     await db.write(outbox.settle, first.id, "sent", "m-1")
-    assert await taken(db, N2) == '{"text":"two"}'
+    assert await taken(db, N2) == '{"text":"two","asked":"hello"}'
     [kept] = await db.read(outbox.of_turn, first.turn_id)
     assert (kept.status, kept.platform_message_id) == ("sent", "m-1")
 
@@ -156,10 +182,14 @@ async def test_only_what_a_dead_node_was_sending_is_in_doubt(db: Database) -> No
     await expire(db, N1)
     assert await db.write(outbox.doubt) == 1
     statuses = dict(await rows(db, "select body, status from deliveries"))
-    assert statuses == {'{"text":"one"}': "unknown", '{"text":"two"}': "pending", '{"text":"three"}': "sending"}
+    assert statuses == {
+        '{"text":"one","asked":"hello"}': "unknown",
+        '{"text":"two","asked":"hello"}': "pending",
+        '{"text":"three","asked":"hello"}': "sending",
+    }
     await db.write(outbox.settle, one.id, "sent", "late")
     assert (await db.read(outbox.of_turn, one.turn_id))[0].status == "unknown"
-    assert await taken(db, N2) == '{"text":"two"}'
+    assert await taken(db, N2) == '{"text":"two","asked":"hello"}'
     await db.write(nodes.end, N2)
     assert await db.write(outbox.doubt) == 2
     assert (await db.read(outbox.of_turn, three.turn_id))[0].status == "unknown"
@@ -170,5 +200,5 @@ async def test_an_end_that_owes_nothing_new_is_still_an_end(db: Database) -> Non
     await bind(db, WORK, CHAT)
     lease = await start(db, WORK)
     done = await end(db, lease, Outcome(status="done"))
-    assert [d.body for d in await db.read(outbox.of_turn, done.id)] == ['{"text":""}']
+    assert [d.body for d in await db.read(outbox.of_turn, done.id)] == ['{"text":"","asked":"hello"}']
     assert done.status == DONE.status

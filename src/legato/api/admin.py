@@ -31,7 +31,7 @@ class UnknownKey(NotFound):
 
 async def create_key(call: Call) -> Response:
     """`POST /v1/keys`: the only time that the key itself is told."""
-    _check(call)
+    check_admin(call)
     body = await call.body(CreateKey)
     principal = PrincipalId(body.principal) if body.principal is not None else call.caller.principal
     key = await call.gateway.create_key(body.name, principal, frozenset(body.scopes))
@@ -42,13 +42,13 @@ async def create_key(call: Call) -> Response:
 
 async def list_keys(call: Call) -> Response:
     """`GET /v1/keys`: what keys there are, never the keys themselves."""
-    _check(call)
+    check_admin(call)
     return answer({"object": "list", "data": [_shown(key) for key in await call.gateway.keys()]})
 
 
 async def revoke_key(call: Call) -> Response:
     """`DELETE /v1/keys/{name}`: from now on it opens nothing."""
-    _check(call)
+    check_admin(call)
     name = call.path("name")
     count = await call.gateway.revoke_key(name) if "\0" not in name else 0
     if count == 0:
@@ -58,12 +58,13 @@ async def revoke_key(call: Call) -> Response:
 
 async def scrub(call: Call) -> Response:
     """`POST /v1/scrub`: write the database's files anew, so that nothing that was purged is left in them."""
-    _check(call)
+    check_admin(call)
     await call.gateway.scrub()
     return answer({"object": "scrubbed"})
 
 
-def _check(call: Call) -> None:
+def check_admin(call: Call) -> None:
+    """Refuse whoever is no administrator."""
     if ADMIN not in call.caller.scopes:
         raise Forbidden("This needs a key with the scope 'admin'.")
 

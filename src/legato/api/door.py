@@ -16,6 +16,7 @@ from starlette.responses import Response
 from legato.api.wire import Caller, bearer, decode_body, read_body
 from legato.domain.handles import ById, External, parse_external
 from legato.domain.turns import Busy, Dedup
+from legato.engine.exchange import Exchange
 from legato.engine.gateway import Gateway
 from legato.engine.roster import Roster
 from legato.errors import BadInput, Forbidden, Unauthenticated
@@ -33,6 +34,7 @@ class Api(Struct, frozen=True):
 
     gateway: Gateway
     roster: Roster
+    exchange: Exchange
     check_key: KeyCheck
     max_body: int
     loopback_only: bool

@@ -10,6 +10,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from legato.api import (
     admin,
+    channels,
     chat,
     commands,
     context,
@@ -81,6 +82,11 @@ ROUTES: list[tuple[str, str, Route]] = [
     ("POST", "/v1/keys", admin.create_key),
     ("GET", "/v1/keys", admin.list_keys),
     ("DELETE", "/v1/keys/{name}", admin.revoke_key),
+    ("POST", "/v1/pairings", channels.confirm_pairing),
+    ("GET", "/v1/pairings", channels.list_pairings),
+    ("DELETE", "/v1/pairings/{channel}/{sender}", channels.remove_pairing),
+    ("GET", "/v1/deliveries", channels.list_undelivered),
+    ("POST", "/v1/deliveries/{id}/resend", channels.resend),
     ("GET", "/v1/models", models.list_models),
     ("GET", "/v1/models/{id:path}", models.retrieve_model),
 ]
@@ -91,7 +97,8 @@ def build(api: Api) -> ASGIApp:
     """Everything that is served. The operations and the description of the API need no key; everything else does."""
     behind = [(method, path, guarded(_behind(api, route))) for method, path, route in ROUTES]
     routes = [
-        StarletteRoute(path, guarded(endpoint), methods=["GET"]) for path, endpoint in operations(api.gateway).items()
+        StarletteRoute(path, guarded(endpoint), methods=["GET"])
+        for path, endpoint in operations(api.gateway, api.exchange).items()
     ]
     described = openapi.document(ROUTES)
     shown = openapi.page(described)
@@ -102,6 +109,7 @@ def build(api: Api) -> ASGIApp:
     async def page(_: Request) -> Response:
         return Response(shown, media_type="text/html")
 
+    routes.append(StarletteRoute("/channels/{name}", guarded(channels.hook(api)), methods=["POST"]))
     routes += [StarletteRoute("/openapi.json", guarded(document)), StarletteRoute("/docs", guarded(page))]
     routes += [StarletteRoute(path, endpoint, methods=[method]) for method, path, endpoint in behind]
     plain = {(method, path): endpoint for method, path, endpoint in behind if "{" not in path}

@@ -13,6 +13,7 @@ import msgspec
 from legato import __version__
 from legato.api import (
     admin,
+    channels,
     chat,
     commands,
     context,
@@ -111,6 +112,11 @@ SHAPES: dict[Route, Shape] = {
     admin.create_key: Shape(schemas.NewKey, admin.CreateKey),
     admin.list_keys: Shape(schemas.KeyList),
     admin.revoke_key: Shape(schemas.KeyRevoked),
+    channels.confirm_pairing: Shape(schemas.Pairing, channels.ConfirmPairing),
+    channels.list_pairings: Shape(schemas.PairingList),
+    channels.remove_pairing: Shape(schemas.PairingRemoved),
+    channels.list_undelivered: Shape(schemas.Undelivered, query=schemas.Limited),
+    channels.resend: Shape(schemas.Resent),
     models.list_models: Shape(schemas.ModelList),
     models.retrieve_model: Shape(schemas.Model),
 }

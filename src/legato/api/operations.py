@@ -7,6 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from legato.api.wire import Endpoint, answer
+from legato.engine.exchange import Exchange
 from legato.engine.gateway import Gateway
 from legato.engine.metrics import REGISTRY
 from legato.errors import Unavailable
@@ -14,7 +15,7 @@ from legato.errors import Unavailable
 READY_WITHIN = 5.0
 
 
-def operations(gateway: Gateway) -> dict[str, Endpoint]:
+def operations(gateway: Gateway, exchange: Exchange) -> dict[str, Endpoint]:
     """The routes, by path."""
 
     async def healthz(_: Request) -> Response:
@@ -29,7 +30,8 @@ def operations(gateway: Gateway) -> dict[str, Endpoint]:
         except TimeoutError:
             message = f"The store did not take a write within {READY_WITHIN:.0f} seconds."
             return answer({"status": "unavailable", "code": "store_unavailable", "message": message}, 503)
-        return answer({"status": "ready"})
+        channels = {state.name: "up" if state.up else f"down: {state.why}" for state in exchange.states}
+        return answer({"status": "ready"} | ({"channels": channels} if channels else {}))
 
     async def metrics(_: Request) -> Response:
         return Response(generate_latest(REGISTRY), media_type="text/plain; version=0.0.4")

@@ -42,6 +42,10 @@ class Searching(Struct):
     limit: Annotated[int, Meta(ge=1, le=100)] = 20
 
 
+class Limited(Struct):
+    limit: Annotated[int, Meta(ge=1, le=100)] = 20
+
+
 class TrashPaging(Struct):
     limit: Annotated[int, Meta(ge=1, le=1000)] = 20
 
@@ -529,6 +533,49 @@ class SearchHit(Struct):
 class SearchHits(Struct):
     object: Literal["list"]
     data: list[SearchHit]
+
+
+class Pairing(Struct):
+    object: Literal["pairing"]
+    channel: str
+    account: str
+    sender: str
+    name: str
+    principal: str
+
+
+class PairingList(Struct):
+    object: Literal["list"]
+    data: list[Pairing]
+
+
+class PairingRemoved(Struct):
+    object: Literal["pairing.removed"]
+    channel: str
+    sender: str
+
+
+class Delivery(Struct):
+    id: int
+    object: Literal["delivery"]
+    response: str
+    conversation: str
+    channel: str
+    chat: str
+    status: Literal["unknown", "dead"]
+    attempts: int
+    error: str | None
+    updated_at: int
+
+
+class Undelivered(Struct):
+    object: Literal["list"]
+    data: list[Delivery]
+
+
+class Resent(Struct):
+    id: int
+    object: Literal["delivery.resent"]
 
 
 class NewKey(Struct):

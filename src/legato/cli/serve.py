@@ -64,7 +64,9 @@ async def _serve(config: Config, listener: socket.socket) -> None:
             return Caller(grant.principal, grant.scopes) if grant else None
 
         loopback = config.server.host in ("127.0.0.1", "::1", "localhost")
-        asgi = http.build(Api(app.gateway, app.roster, RecentKeys(check_key), config.server.max_body, loopback))
+        asgi = http.build(
+            Api(app.gateway, app.roster, app.exchange, RecentKeys(check_key), config.server.max_body, loopback)
+        )
         server = _Server(uvicorn.Config(asgi, log_config=None, access_log=False, timeout_graceful_shutdown=5))
         draining = _drain_on_signals(app, server)
         banner = _banner(config, listener)

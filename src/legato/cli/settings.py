@@ -12,7 +12,7 @@ from legato.app import build_roster, with_fallbacks
 from legato.config import Config, Origins, load
 from legato.models.demo import Demo
 
-SECRETS = ("key", "api_key", "url")
+SECRETS = ("key", "api_key", "url", "token", "secret")
 HIDDEN = "(set, not shown)"
 
 

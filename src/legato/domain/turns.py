@@ -73,13 +73,16 @@ class Options(Struct, frozen=True, omit_defaults=True):
 
 class Input(Struct, frozen=True, omit_defaults=True):
     """What a turn brings: entries to append, and how to run. `expects` guards upkeep prepared earlier:
-    the newest control position it was made from; `usage` is what that cost."""
+    the newest control position it was made from; `usage` is what that cost. `origin` is the address where it was asked
+    (and the message there), to be answered there wherever that address leads by then."""
 
     drafts: tuple[Draft, ...] = ()
     options: Options = Options()
     expects: int | None = None
     hides: tuple[tuple[int, int], ...] = ()
     usage: Usage | None = None
+    origin: str | None = None
+    reply_to: str | None = None
 
 
 class Turn(Struct, frozen=True, kw_only=True):

@@ -13,6 +13,7 @@ import structlog
 from msgspec import Struct, structs
 
 from legato.domain.attachments import Blob, attach, detach, has_inline, references
+from legato.domain.channels import MessageKey
 from legato.domain.conversations import Conversation, Described
 from legato.domain.entries import (
     Compaction,
@@ -24,8 +25,8 @@ from legato.domain.entries import (
 )
 from legato.domain.events import AnyEvent
 from legato.domain.folding import Fold
-from legato.domain.handles import ById, Handle, Name, nearest
-from legato.domain.ids import ConversationId, PrincipalId, TurnId, new_conversation_id
+from legato.domain.handles import Address, ById, Handle, Name, nearest
+from legato.domain.ids import ConversationId, NodeId, PrincipalId, TurnId, new_conversation_id
 from legato.domain.portable import Line, Mended
 from legato.domain.turns import Admission, Dedup, Submission, Turn, Usage
 from legato.engine import metrics, prompt
@@ -37,8 +38,11 @@ from legato.engine.upkeep import Upkeep
 from legato.engine.worker import Worker
 from legato.errors import BadInput, Draining
 from legato.store import blobs as store_blobs
-from legato.store import directory, keys, log, portable, requests, search, trash, turns
+from legato.store import directory, identities, inbox, keys, log, outbox, portable, requests, search, trash, turns
 from legato.store.database import Database, Hint, Tx
+from legato.store.identities import Identity
+from legato.store.inbox import Due, Received
+from legato.store.outbox import Undelivered
 from legato.store.portable import Imported
 from legato.store.requests import Made
 from legato.store.search import Hit
@@ -102,13 +106,44 @@ class Gateway(Upkeep):
             admission: Admission = await self._db.write(turns.admit, submission, node)
             if admission.lease is not None:
                 self._worker.start(admission.lease)
+        return self._tell_of(admission, node)
+
+    async def receive(
+        self,
+        address: Address,
+        keys: list[MessageKey],
+        submission_of: Callable[[list[MessageKey]], Submission],
+        due: Due,
+    ) -> Received | None:
+        """Admit messages of a channel as one turn, those that have acted left out; None when all of them have."""
+        if self._draining:
+            raise Draining()
+        return await self._worker.detach(self._receive(address, keys, submission_of, due))
+
+    async def _receive(
+        self,
+        address: Address,
+        keys: list[MessageKey],
+        submission_of: Callable[[list[MessageKey]], Submission],
+        due: Due,
+    ) -> Received | None:
+        with self._worker.room() as node:
+            received = await self._db.write(inbox.receive, address, keys, submission_of, due, node)
+            if received is not None and received.admission.lease is not None:
+                self._worker.start(received.admission.lease)
+        if received is not None:
+            self._tell_of(received.admission, node)
+        return received
+
+    def _tell_of(self, admission: Admission, node: NodeId | None) -> Turn:
+        """Let everybody know whom a turn that was admitted concerns."""
         for turn_id in admission.stopped:
             self._worker.stop(turn_id)
             self._db.tell(Hint("cancel", turn_id))
         if node is None and not admission.turn.ended:  # no room here: whoever has some takes it
             self._worker.offer(admission.turn.conversation_id)
             self._db.tell(Hint("queued", admission.turn.conversation_id))
-        if submission.kind == "upkeep":
+        if admission.turn.kind == "upkeep":
             self._worker.index_soon()
         if admission.fresh:
             metrics.ADMITTED.inc()
@@ -434,6 +469,26 @@ class Gateway(Upkeep):
     async def keys(self) -> list[keys.Key]:
         """Every key, as it is listed."""
         return await self._db.read(keys.known)
+
+    async def pair(self, code: str, principal: PrincipalId) -> Identity:
+        """Join whoever was given a code on a channel to a principal."""
+        return await self._db.write(identities.confirm, code, principal)
+
+    async def paired(self) -> list[Identity]:
+        """Everybody who speaks on channels."""
+        return await self._db.read(identities.known)
+
+    async def unpair(self, channel: str, sender: str) -> int:
+        """Let a person speak for nobody any more."""
+        return await self._db.write(identities.remove, channel, sender)
+
+    async def undelivered(self, principal: PrincipalId, limit: int = 100) -> list[Undelivered]:
+        """Answers that did not arrive on a channel, or may not have."""
+        return await self._db.read(outbox.undelivered, principal, limit)
+
+    async def resend(self, principal: PrincipalId, delivery_id: int) -> None:
+        """Try to deliver one of them again."""
+        await self._db.write(outbox.resend, principal, delivery_id)
 
     async def revoke_key(self, name: str) -> int:
         """Let the keys of a name open nothing more."""

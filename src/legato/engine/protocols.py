@@ -1,13 +1,16 @@
-"""The two waists to the world: a model that streams, a toolset that acts."""
+"""The waists to the world: a model that streams, a toolset that acts, a channel on which people write."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any, Protocol, runtime_checkable
 
 from msgspec import Struct
 
+from legato.domain.channels import Inbound
 from legato.domain.entries import Item, Tool
+from legato.domain.handles import Address
 from legato.domain.ids import ConversationId, PrincipalId, TurnId
 from legato.domain.turns import Usage
+from legato.errors import Refused, Unavailable
 
 PASSED_ON = (
     "temperature",
@@ -103,3 +106,81 @@ class Toolset(Protocol):
     def tools(self) -> tuple[Tool, ...]: ...
 
     async def call(self, invocation: Invocation) -> ToolOutput: ...
+
+
+# -- channels
+
+
+class NotSent(Unavailable):
+    """The platform did not take it; it can be sent again."""
+
+    code = "channel_unavailable"
+
+    def __init__(self, message: str, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class Rejected(Refused):
+    """The platform will never take it."""
+
+    code = "delivery_rejected"
+
+
+class Doubtful(Unavailable):
+    """Nobody knows whether the platform took it."""
+
+    code = "delivery_unknown"
+
+
+class Inlet(Protocol):
+    """What a channel hands its messages to."""
+
+    commands: list[tuple[str, str]]
+    """The slash commands and what they do, for a menu."""
+
+    async def take(self, inbound: Inbound) -> None:
+        """Take a message. When this returns it is safe, and the platform may hear that it was taken."""
+        ...
+
+    def up(self) -> None:
+        """The channel is connected."""
+        ...
+
+
+class Channel(Protocol):
+    """One account on a messaging platform."""
+
+    kind: str
+    account: str
+    limit: int
+    repeatable: bool
+    """Whether the other side knows a message that is sent again by its key."""
+
+    def size(self, text: str) -> int:
+        """How long a text is, as the platform counts."""
+        ...
+
+    async def run(self, inlet: Inlet) -> None:
+        """Receive until cancelled; fails with `NotSent` when the platform cannot be reached, `Rejected` when it will
+        not have us."""
+        ...
+
+    async def send(self, address: Address, text: str, *, key: str, reply_to: str | None = None) -> str:
+        """Send one message; returns its id there. Fails with `NotSent`, `Rejected` or `Doubtful`, nothing else."""
+        ...
+
+    async def typing(self, address: Address) -> None:
+        """Show that an answer is being written, if that can be shown; never fails."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+@runtime_checkable
+class Hooked(Protocol):
+    """A channel whose messages come in over HTTP."""
+
+    async def hook(self, headers: Mapping[str, str], body: bytes) -> dict[str, Any]:
+        """Take a request; fails with `Refused` or `BadInput`. What it returns is told to the caller."""
+        ...

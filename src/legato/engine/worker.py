@@ -50,6 +50,7 @@ class Worker:
     def __init__(self, db: Database, live: Live, roster: Roster, settings: WorkerSettings) -> None:
         self._db, self._live, self.roster, self._settings = db, live, roster, settings
         self.compactor = Compactor(roster, settings.compaction)
+        self.on_ended: Callable[[Turn], None] = lambda turn: None  # told of every turn that has ended here
         self.on_long: Callable[[Turn], None] = lambda turn: None  # told of a turn whose context has grown long
         self.node: NodeId = new_node_id()
         self._running: dict[TurnId, TurnRun] = {}
@@ -236,6 +237,7 @@ class Worker:
         if ending is None:
             return False
         metrics.ENDED.labels(ending.turn.status).inc()
+        self.on_ended(ending.turn)
         self._index_now.set()
         if run.long and not self._leaving:
             self.on_long(ending.turn)

@@ -110,6 +110,12 @@ async def _check_free(tx: Tx, principal: PrincipalId, name: Name) -> None:
             raise AliasTaken(f"The {name.channel} address belongs to somebody else.")
 
 
+async def owner_of(tx: Tx, address: Address) -> PrincipalId | None:
+    """Whose an address is."""
+    row = await one(tx.run("owner_of_address", value=address.value))
+    return PrincipalId(row[0]) if row else None
+
+
 async def unbind(tx: Tx, principal: PrincipalId, name: Name) -> bool:
     """Take a name away; the conversation stays."""
     return bool(await tx.run("remove_alias", principal=principal, scheme=name.scheme, value=name.value))

@@ -31,6 +31,12 @@ async def start(tx: Tx, node: NodeId, ttl: float, *, alone: bool) -> None:
     await renew(tx, node, ttl)
 
 
+async def take_duty(tx: Tx, name: str, node: NodeId) -> bool:
+    """Do something for all processes, or go on doing it; false while another one that lives does."""
+    return bool(await tx.run("take_duty", name=name, node=node))
+
+
 async def end(tx: Tx, node: NodeId) -> None:
     """Leave in good order."""
+    await tx.run("drop_duties", node=node)
     await tx.run("end_node", node=node)

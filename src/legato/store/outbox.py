@@ -1,22 +1,25 @@
 """The outbox: answers owed to addresses on channels.
 
-A delivery is written in the transaction that ends its turn, so an answer is owed exactly when the turn is done. It
-is sent at most once: one that was in flight when its process died is `unknown`, and a person decides.
+A delivery is written in the transaction that ends its turn, so an answer is owed exactly when the turn is done: to the
+address where it was asked, and to every other address of the conversation, with what was asked. It is sent at most
+once: one that was in flight when its process died is `unknown`, and a person decides.
 """
 
 from typing import Literal
 
 from msgspec import Struct, json
 
-from legato.domain.ids import NodeId, TurnId
-from legato.domain.turns import Turn
+from legato.domain.entries import Message
+from legato.domain.ids import ConversationId, NodeId, PrincipalId, TurnId
+from legato.domain.turns import Outcome, Turn
+from legato.errors import NotFound
 from legato.store.database import Tx, one
 
 DeliveryStatus = Literal["pending", "sending", "sent", "unknown", "dead"]
 
 
 class Delivery(Struct, frozen=True):
-    """One answer owed to one address."""
+    """One answer owed to one address; `parts_sent` of its messages have arrived."""
 
     id: int
     turn_id: TurnId
@@ -25,30 +28,105 @@ class Delivery(Struct, frozen=True):
     status: DeliveryStatus
     attempts: int
     platform_message_id: str | None
+    parts_sent: int
 
 
-async def owe(tx: Tx, turn: Turn, answer: str) -> None:
-    """Owe this turn's answer to every address of its conversation."""
-    body = json.encode({"text": answer}).decode()
-    await tx.run("owe_deliveries", turn=turn.id, conversation=turn.conversation_id, body=body)
+class Undelivered(Struct, frozen=True):
+    """An answer that did not arrive, or may not have."""
+
+    id: int
+    turn_id: TurnId
+    conversation_id: ConversationId
+    address: str
+    status: DeliveryStatus
+    attempts: int
+    error: str | None
+    updated_at: float
 
 
-async def take(tx: Tx, node: NodeId) -> Delivery | None:
+class UnknownDelivery(NotFound):
+    """Nothing to send again by that number."""
+
+    code = "delivery_not_found"
+
+
+async def owe(tx: Tx, turn: Turn, outcome: Outcome) -> None:
+    """Owe what came of a turn: its answer to every address of its conversation, why there is none to where it was
+    asked."""
+    origin = turn.input.origin
+    if outcome.status == "failed" and origin is not None and outcome.failure is not None:
+        await _owe(tx, turn, origin, {"text": f"No answer: {outcome.failure.message}", "failed": outcome.failure.code})
+    if outcome.status != "done":
+        return
+    bound = [value for (value,) in await tx.run("addresses_of", conversation=turn.conversation_id)]
+    for address in dict.fromkeys([*([origin] if origin is not None else []), *bound]):
+        await _owe(tx, turn, address, {"text": outcome.answer} | ({"asked": _asked(turn)} if address != origin else {}))
+
+
+async def _owe(tx: Tx, turn: Turn, address: str, body: dict[str, str]) -> None:
+    if address == turn.input.origin and turn.input.reply_to is not None:
+        body = {**body, "reply_to": turn.input.reply_to}
+    body = {name: text for name, text in body.items() if text or name == "text"}
+    await tx.run("owe_delivery", turn=turn.id, address=address, body=json.encode(body).decode())
+
+
+def _asked(turn: Turn) -> str:
+    """What was said elsewhere, each with who said it."""
+    said = [d.body for d in turn.input.drafts if isinstance(d.body, Message) and d.body.role == "user"]
+    return "\n".join(f"{message.sender}: {message.text}" if message.sender else message.text for message in said)
+
+
+async def take(tx: Tx, node: NodeId, channel: str = "") -> Delivery | None:
     """The next delivery to send; an address has one in flight at a time, so order is kept."""
-    row = await one(tx.run("next_delivery", node=node))
+    row = await one(tx.run("next_delivery", node=node, channel=channel))
     return Delivery(*row) if row else None
 
 
 async def settle(
-    tx: Tx, delivery_id: int, status: Literal["pending", "sent", "unknown", "dead"], platform_message_id: str | None
+    tx: Tx,
+    delivery_id: int,
+    status: Literal["pending", "sent", "unknown", "dead"],
+    platform_message_id: str | None,
+    *,
+    error: str | None = None,
+    wait: float = 0.0,
 ) -> None:
-    """Record how sending went; `pending` puts it back for another try."""
-    await tx.run("settle_delivery", id=delivery_id, status=status, platform_message_id=platform_message_id)
+    """Record how sending went; `pending` puts it back for another try, after a while."""
+    await tx.run(
+        "settle_delivery",
+        id=delivery_id,
+        status=status,
+        platform_message_id=platform_message_id,
+        error=error,
+        wait=wait,
+    )
+
+
+async def part_sent(tx: Tx, delivery_id: int, parts: int, platform_message_id: str | None) -> None:
+    """Record that so many messages of a long answer have arrived."""
+    await tx.run("part_sent", id=delivery_id, parts=parts, platform_message_id=platform_message_id)
 
 
 async def doubt(tx: Tx) -> int:
     """Mark what was in flight in processes that died."""
     return len(await tx.run("doubt_deliveries"))
+
+
+async def requeue_doubtful(tx: Tx, channel: str) -> int:
+    """Send again what was in flight, where the other side knows a repetition."""
+    return len(await tx.run("requeue_doubtful", channel=channel))
+
+
+async def undelivered(tx: Tx, principal: PrincipalId, limit: int) -> list[Undelivered]:
+    """What did not arrive, or may not have."""
+    return [Undelivered(*row) for row in await tx.run("undelivered", principal=principal, limit=limit)]
+
+
+async def resend(tx: Tx, principal: PrincipalId, delivery_id: int) -> None:
+    """Try one of them again, because a person says so."""
+    if delivery_id not in {row.id for row in await undelivered(tx, principal, 1_000_000)}:
+        raise UnknownDelivery(f"Nothing waits to be sent again under number {delivery_id}.")
+    await tx.run("resend_delivery", id=delivery_id)
 
 
 async def of_turn(tx: Tx, turn_id: TurnId) -> list[Delivery]:

@@ -39,7 +39,7 @@ _COLUMNS = {
     "turn": ", ".join(Turn.__struct_fields__),
     "conversation": ", ".join(Conversation.__struct_fields__),
     "entry": "seq, id, turn_id, body, created_at",
-    "delivery": "id, turn_id, address, body, status, attempts, platform_message_id",
+    "delivery": "id, turn_id, address, body, status, attempts, platform_message_id, parts_sent",
 }
 _HEAD = re.compile(r"^-- name: (\w+)(?: \[(\w+)\])?$", re.MULTILINE)
 _PARAM = re.compile(r"(?<![:\w]):([a-z]\w*)")

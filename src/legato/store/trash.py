@@ -68,6 +68,7 @@ async def purge(tx: Tx, principal: PrincipalId, conversation_id: ConversationId)
     if await under_way(tx, conversation.id):
         raise ConversationBusy("A turn of it is still stopping; try again in a moment.")
     await tx.run("forget_freed_aliases", conversation=conversation.id)
+    await tx.run("forget_previous", id=conversation.id)
     await _cut(tx, conversation)
 
 

@@ -353,8 +353,7 @@ async def finish(
     _, last_seq = await log.append(tx, conversation_id, lease.fence, lease.turn.id, drafts, last=True)
     await _put_events(tx, lease, first_n, events)
     turn = await _end(tx, lease.turn, outcome, last_seq)
-    if outcome.status == "done":
-        await outbox.owe(tx, turn, outcome.answer)
+    await outbox.owe(tx, turn, outcome)
     return Ending(turn, more=await _open_turns(tx, conversation_id) > 0)
 
 

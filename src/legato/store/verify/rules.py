@@ -49,7 +49,7 @@ class Rule(Enum):
     # what follows from it
     events = "a turn's events are numbered from 0 without a gap, and can be understood"
     items = "followers of a turn were told of items that open once, close, and are what the log says"
-    delivery = "an answer is owed by a turn that is done, and an address has one in flight"
+    delivery = "an answer is owed by a turn that has ended, and an address has one in flight"
     search = "search knows every text of an indexed turn, and nothing that is not there"
 
 

@@ -210,7 +210,7 @@ def _owed(reading: Reading, row: Row) -> None:
     delivery, turn = reading.typed(_Delivery, row, where), reading.turns.get(row[0])
     if delivery is None or turn is None:
         return
-    if turn.status != "done":
+    if turn.status not in ("done", "failed"):
         reading.add(Rule.delivery, where, f"is owed by a turn that is {turn.status}")
     if (delivery.status == "sending") != (delivery.owner is not None):
         reading.add(Rule.delivery, where, f"is {delivery.status}, and its owner is {delivery.owner}")

@@ -1,0 +1,147 @@
+"""Deliver: what is owed to an address is sent in order, one at a time, and what came of it is written down.
+
+A long answer is several messages; each that arrived is counted, so that nothing is said twice. Where nobody knows
+whether a message arrived, it is marked and shown, and a person decides; only a channel whose other side knows a
+repetition gets it again.
+"""
+
+import asyncio
+from contextlib import suppress
+from typing import Literal
+
+import structlog
+from msgspec import json
+
+from legato.domain.channels import split
+from legato.domain.entries import Note
+from legato.domain.handles import Address, ById
+from legato.domain.ids import NodeId
+from legato.engine import metrics
+from legato.engine.gateway import Gateway
+from legato.engine.protocols import Channel, Doubtful, NotSent, Rejected
+from legato.errors import LegatoError, Unavailable
+from legato.store import outbox, turns
+from legato.store.database import Database
+from legato.store.outbox import Delivery
+
+logger = structlog.get_logger(__name__)
+
+AT_ONCE = 16  # addresses that are sent to at a time
+LOOK_EVERY = 1.0
+WAITS = (1.0, 2.0, 5.0, 15.0, 60.0, 300.0)
+MOST_TRIES = 100
+LEAVING = 10.0
+
+
+class Deliverer:
+    """Sends what is owed on one channel."""
+
+    def __init__(self, db: Database, gateway: Gateway, node: NodeId, channel: Channel) -> None:
+        self._db, self._gateway, self._node, self._channel = db, gateway, node, channel
+        self._prefix = json.encode([channel.kind, channel.account]).decode().removesuffix("]") + ","
+        self._owed = asyncio.Event()
+        self._flying: set[asyncio.Task[None]] = set()
+
+    def wake(self) -> None:
+        """Something may be owed."""
+        self._owed.set()
+
+    async def run(self) -> None:
+        """Until cancelled; what is in flight then gets a moment to arrive."""
+        try:
+            while True:
+                self._owed.clear()
+                try:
+                    await self._db.write(outbox.doubt)
+                    if self._channel.repeatable:
+                        await self._db.write(outbox.requeue_doubtful, self._prefix)
+                    await self._send_all()
+                except Unavailable as error:
+                    logger.error("delivering failed", channel=self._channel.kind, error=error.message)
+                    await asyncio.sleep(LOOK_EVERY)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(LOOK_EVERY):
+                        await self._owed.wait()
+        finally:
+            if self._flying:
+                await asyncio.wait(self._flying, timeout=LEAVING)
+            for task in self._flying:
+                task.cancel()
+
+    async def _send_all(self) -> None:
+        while len(self._flying) < AT_ONCE:
+            delivery = await self._db.write(outbox.take, self._node, self._prefix)
+            if delivery is None:
+                return
+            task = asyncio.create_task(self._deliver(delivery))
+            self._flying.add(task)
+            task.add_done_callback(self._flying.discard)
+
+    async def _deliver(self, delivery: Delivery) -> None:
+        try:
+            await self._send(delivery)
+        except Unavailable as error:  # the store: it stays in flight, and is in doubt when our lease has run out
+            logger.error("an answer is in flight and cannot be settled", delivery=delivery.id, error=error.message)
+        finally:
+            self.wake()
+
+    async def _send(self, delivery: Delivery) -> None:
+        """Send what has not arrived of an answer, and settle it."""
+        body = json.decode(delivery.body, type=dict[str, str])
+        address = Address.parse(delivery.address)
+        parts = split(_shown(body), self._channel.limit, self._channel.size)
+        message = delivery.platform_message_id
+        try:
+            for place in range(delivery.parts_sent, len(parts)):
+                reply_to = body.get("reply_to") if place == 0 else None
+                key = f"{delivery.id}.{place}"
+                message = await self._channel.send(address, parts[place], key=key, reply_to=reply_to)
+                await self._db.write(outbox.part_sent, delivery.id, place + 1, message)
+        except NotSent as error:
+            await self._put_back(delivery, message, error)
+        except Rejected as error:
+            await self._give_up(delivery, message, "dead", error.message)
+        except Doubtful as error:
+            if self._channel.repeatable:
+                await self._put_back(delivery, message, NotSent(error.message))
+            else:
+                await self._give_up(delivery, message, "unknown", error.message)
+        else:
+            await self._db.write(outbox.settle, delivery.id, "sent", message)
+            self._count("sent")
+
+    async def _put_back(self, delivery: Delivery, message: str | None, error: NotSent) -> None:
+        if delivery.attempts >= MOST_TRIES:
+            await self._give_up(delivery, message, "dead", error.message)
+            return
+        wait = error.retry_after
+        if wait is None:
+            wait = WAITS[min(delivery.attempts - 1, len(WAITS) - 1)]
+        await self._db.write(outbox.settle, delivery.id, "pending", message, error=error.message, wait=wait)
+        self._count("again")
+
+    async def _give_up(
+        self, delivery: Delivery, message: str | None, settled: Literal["dead", "unknown"], why: str
+    ) -> None:
+        """Say in the conversation what did not arrive."""
+        await self._db.write(outbox.settle, delivery.id, settled, message, error=why)
+        self._count(settled)
+        logger.error("an answer did not arrive", delivery=delivery.id, turn=delivery.turn_id, status=settled, why=why)
+        word = "did not arrive" if settled == "dead" else "may not have arrived"
+        address = Address.parse(delivery.address)
+        note = Note(f"An answer {word} at {address.channel} {address.chat}: {why}", reason="delivery")
+        turn = await self._db.read(turns.get, delivery.turn_id)
+        try:
+            await self._gateway.add(turn.principal, ById(turn.conversation_id), [note])
+        except LegatoError as error:
+            logger.warning("not noted in the conversation", delivery=delivery.id, error=error.message)
+
+    def _count(self, status: str) -> None:
+        metrics.DELIVERED.labels(self._channel.kind, status).inc()
+
+
+def _shown(body: dict[str, str]) -> str:
+    """An answer as it is sent; where it was not asked, with what was asked."""
+    asked = body.get("asked", "")
+    quoted = "\n".join(f"> {line}".rstrip() for line in asked.splitlines())
+    return f"{quoted}\n\n{body['text']}" if quoted else body["text"]

@@ -1,0 +1,309 @@
+"""The exchange: where channels meet the gateway. What people write comes in once; what is owed to them goes out.
+
+A channel hands over what it hears and is told when that is safe. Who may speak, what is a command, what belongs
+together and when a talk begins anew is decided here, the same for every platform, so that a platform is one thin file.
+A channel that is down stops nothing else.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+import structlog
+from msgspec import Struct
+
+from legato.domain.channels import Inbound, MessageKey
+from legato.domain.conversations import Conversation
+from legato.domain.entries import Draft, File, Image, Message, Part, Text, draft
+from legato.domain.handles import Address, ById
+from legato.domain.ids import PrincipalId
+from legato.domain.turns import Busy, Dedup, Input, Submission, Turn
+from legato.engine import commands, metrics
+from legato.engine.deliver import Deliverer
+from legato.engine.gateway import Gateway
+from legato.engine.protocols import Channel, Hooked
+from legato.engine.resets import Reset
+from legato.engine.worker import Worker
+from legato.errors import LegatoError, NotFound
+from legato.store import blobs, directory, identities, inbox, nodes
+from legato.store.database import Database
+
+logger = structlog.get_logger(__name__)
+
+BACKOFF = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
+TYPING_EVERY = 4.0
+GATHERED_AT_MOST = 5  # times the moment for which messages are gathered
+
+
+class ChannelSettings(Struct, frozen=True):
+    """How a channel behaves. `allow` are people who may speak without being paired, for `principal`."""
+
+    principal: PrincipalId = PrincipalId("local")
+    allow: frozenset[str] = frozenset()
+    gather: float = 0.7
+    busy: Busy = "queue"
+    reset: Reset = Reset()
+    every_message: bool = False  # in groups, answer also what does not name us
+
+
+class ChannelState(Struct):
+    """How a channel is."""
+
+    name: str
+    up: bool = False
+    why: str = "starting"
+
+
+class Exchange:
+    """Every channel of a process. `run` it beside the worker."""
+
+    def __init__(
+        self, db: Database, gateway: Gateway, worker: Worker, channels: dict[str, tuple[Channel, ChannelSettings]]
+    ) -> None:
+        self._db, self._worker = db, worker
+        self._lines = {
+            name: _Line(name, channel, settings, db, gateway, worker) for name, (channel, settings) in channels.items()
+        }
+        worker.on_ended = self._on_ended
+
+    @property
+    def states(self) -> list[ChannelState]:
+        return [line.state for line in self._lines.values()]
+
+    async def run(self) -> None:
+        """Listen and deliver on every channel until cancelled."""
+        if not self._lines:
+            return
+        async with asyncio.TaskGroup() as group:
+            for line in self._lines.values():
+                group.create_task(line.listen())
+                group.create_task(line.deliverer.run())
+
+    def hooked(self, name: str) -> Hooked:
+        """The channel whose messages come in under a name."""
+        line = self._lines.get(name)
+        if line is None or not isinstance(line.channel, Hooked):
+            raise NotFound(f"No channel {name!r} takes messages here.")
+        return line.channel
+
+    def _on_ended(self, turn: Turn) -> None:
+        for line in self._lines.values():
+            line.deliverer.wake()
+
+
+class _Line:
+    """One channel, and all that is heard on it."""
+
+    def __init__(
+        self, name: str, channel: Channel, settings: ChannelSettings, db: Database, gateway: Gateway, worker: Worker
+    ) -> None:
+        self.channel, self.state = channel, ChannelState(name)
+        self.deliverer = Deliverer(db, gateway, worker.node, channel)
+        self.commands = [(command.name, command.help) for command in commands.COMMANDS.values()]
+        self._settings, self._db, self._gateway, self._worker = settings, db, gateway, worker
+        self._gathering: dict[Address, _Gathering] = {}
+
+    # -- listening
+
+    async def listen(self) -> None:
+        """Hold the duty to listen, and listen; one process does it for all."""
+        failures = 0
+        while True:
+            try:
+                if await self._db.write(nodes.take_duty, self.state.name, self._worker.node):
+                    await self._while_on_duty()
+                self._down("another process listens")
+                await asyncio.sleep(2)
+            except LegatoError as error:
+                if self.state.up:
+                    failures = 0
+                self._down(error.message)
+                logger.warning("channel is down", channel=self.state.name, error=error.message)
+                await asyncio.sleep(BACKOFF[min(failures, len(BACKOFF) - 1)])
+                failures += 1
+
+    async def _while_on_duty(self) -> None:
+        listening = asyncio.create_task(self.channel.run(self))
+        try:
+            while await self._db.write(nodes.take_duty, self.state.name, self._worker.node):
+                await asyncio.wait({listening}, timeout=2)
+                if listening.done():
+                    return listening.result()
+        finally:
+            listening.cancel()
+            with suppress(asyncio.CancelledError, LegatoError):
+                await listening
+
+    def up(self) -> None:
+        if not self.state.up:
+            logger.info("channel is up", channel=self.state.name)
+        self.state.up, self.state.why = True, ""
+        metrics.CHANNEL_UP.labels(self.state.name).set(1)
+
+    def _down(self, why: str) -> None:
+        self.state.up, self.state.why = False, why
+        metrics.CHANNEL_UP.labels(self.state.name).set(0)
+
+    # -- what is heard
+
+    async def take(self, inbound: Inbound) -> None:
+        """Take a message; when this returns it is safe, or was none for us."""
+        if await self._db.read(inbox.taken, inbound.key):
+            return
+        principal = await self._speaks_for(inbound)
+        if principal is None:
+            await self._greet(inbound)
+        elif commands.parse(inbound.text) is not None and inbound.for_us:
+            await self._command(principal, inbound)
+        elif inbound.group and not (inbound.for_us or self._settings.every_message):
+            await self._receive(principal, [inbound], aside=True)
+        else:
+            await self._gather(principal, inbound)
+
+    async def _speaks_for(self, inbound: Inbound) -> PrincipalId | None:
+        """In whose name a message acts: the sender's, or in a group that is known, its owner's."""
+        sender = inbound.sender
+        known = await self._db.read(identities.find, sender)
+        if known is None and sender.id in self._settings.allow:
+            known = self._settings.principal
+            await self._db.write(directory.add_principal, known)
+        if known is None:
+            return None
+        return await self._db.read(directory.owner_of, inbound.address) or known
+
+    async def _greet(self, inbound: Inbound) -> None:
+        """A stranger gets a code, and nothing else; in a group not even that."""
+        if inbound.group:
+            return
+        code = await self._db.write(identities.offer, inbound.sender)
+        if code is not None:
+            await self._say(
+                inbound.address,
+                f"I do not know you yet. Ask my owner to run:\n\nlegato pair {code}\n\nIt holds an hour.",
+            )
+
+    async def _gather(self, principal: PrincipalId, inbound: Inbound) -> None:
+        """Wait a moment for what else is being typed; all of it is one turn."""
+        gathering = self._gathering.get(inbound.address)
+        if gathering is None or gathering.principal != principal:
+            gathering = _Gathering(principal, self._settings.gather, self._gathered)
+            self._gathering[inbound.address] = gathering
+        await gathering.add(inbound)
+
+    async def _gathered(self, gathering: "_Gathering") -> None:
+        address = gathering.messages[0].address
+        if self._gathering.get(address) is gathering:
+            del self._gathering[address]
+        await self._receive(gathering.principal, gathering.messages)
+
+    async def _receive(self, principal: PrincipalId, messages: list[Inbound], *, aside: bool = False) -> None:
+        """Admit messages as one turn; said aside in a group, they are kept and nobody answers."""
+        address = messages[0].address
+        await self._db.write(blobs.put, principal, [a.blob for message in messages for a in message.attached])
+
+        def submission_of(fresh: list[MessageKey]) -> Submission:
+            said = [message for message in messages if message.key in fresh]
+            drafts = tuple(_draft(message) for message in said)
+            if aside:
+                return Submission(principal=principal, target=address, input=Input(drafts), kind="upkeep")
+            reply_to = said[-1].message if said[-1].group else None
+            given = Input(drafts, origin=address.value, reply_to=reply_to)
+            return Submission(principal=principal, target=address, input=given, busy=self._settings.busy)
+
+        received = await self._gateway.receive(
+            address, [message.key for message in messages], submission_of, self._settings.reset.due
+        )
+        if received is None or aside:
+            return
+        if received.left is not None:
+            self._worker.background(
+                self._say(address, "A new conversation begins here; /resume goes back to the last.")
+            )
+        self._worker.background(self._show_typing(address, received.admission.turn))
+
+    async def _show_typing(self, address: Address, turn: Turn) -> None:
+        ended = asyncio.ensure_future(self._gateway.ended(turn))
+        try:
+            while not ended.done():
+                await self.channel.typing(address)
+                await asyncio.wait({ended}, timeout=TYPING_EVERY)
+        finally:
+            ended.cancel()
+            with suppress(asyncio.CancelledError, LegatoError):
+                await ended
+
+    # -- commands
+
+    async def _command(self, principal: PrincipalId, inbound: Inbound) -> None:
+        """Carry a command out. It is noted as taken after that, and what it does is done once by its key."""
+        address, text = inbound.address, inbound.text
+        here = await self._db.read(directory.lookup, principal, address)
+        if commands.parse(text) == ("resume", ""):
+            previous = await self._db.read(inbox.previous, principal, address)
+            text = f"/resume {previous}" if previous else text
+        key = inbound.key
+        dedup = Dedup(f"{key.channel} {key.account} {key.message}", None)
+        try:
+            reply = await commands.run(commands.Desk(self._gateway, principal, here, dedup), text)
+            said = reply.text
+            if reply.fresh:
+                await self._move(principal, address, None, reply.title)
+            elif reply.conversation is not None and (here is None or reply.conversation.id != here.id):
+                await self._move(principal, address, reply.conversation, None)
+        except LegatoError as error:
+            said = error.message
+        if await self._db.write(inbox.take, key) and said:
+            await self._say(address, said)
+
+    async def _move(self, principal: PrincipalId, address: Address, to: Conversation | None, title: str | None) -> None:
+        moved = await self._db.write(inbox.move, principal, address, to.id if to else None)
+        if title:
+            await self._gateway.rename(principal, ById(moved), title)
+
+    async def _say(self, address: Address, text: str) -> None:
+        """Say something that is not owed: best effort, once."""
+        try:
+            await self.channel.send(address, text, key="")
+        except LegatoError as error:
+            logger.warning("not said", channel=self.state.name, error=error.message)
+
+
+class _Gathering:
+    """Messages that are being typed one after the other."""
+
+    def __init__(
+        self, principal: PrincipalId, moment: float, gathered: Callable[["_Gathering"], Awaitable[None]]
+    ) -> None:
+        self.principal, self.messages = principal, list[Inbound]()
+        self._moment, self._gathered = moment, gathered
+        self._more = asyncio.Event()
+        self._admitted: asyncio.Future[None] | None = None
+
+    async def add(self, inbound: Inbound) -> None:
+        if inbound.key not in {message.key for message in self.messages}:
+            self.messages.append(inbound)
+        self._more.set()
+        if self._admitted is None:
+            self._admitted = asyncio.ensure_future(self._wait())
+        await asyncio.shield(self._admitted)
+
+    async def _wait(self) -> None:
+        loop = asyncio.get_running_loop()
+        latest = loop.time() + self._moment * GATHERED_AT_MOST
+        while self._more.is_set() and loop.time() < latest:
+            self._more.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._moment):
+                    await self._more.wait()
+        await self._gathered(self)
+
+
+def _draft(inbound: Inbound) -> Draft:
+    parts: list[Part] = [Text(inbound.text)] if inbound.text or not inbound.attached else []
+    for attached in inbound.attached:
+        blob = attached.blob
+        if blob.media_type.startswith("image/"):
+            parts.append(Image(blob=blob.sha256, media_type=blob.media_type))
+        else:
+            parts.append(File(blob=blob.sha256, name=attached.name, media_type=blob.media_type))
+    return draft(Message("user", tuple(parts), sender=inbound.sender.name or inbound.sender.id))
