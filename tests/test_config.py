@@ -120,3 +120,13 @@ async def test_summaries_cannot_be_written_by_nobody(tmp_path: Path) -> None:
     with pytest.raises(BadConfig, match="Nobody named 'nobody'"):
         async with open_app(load(tmp_path, environ={})[0]):
             pass
+
+
+def test_a_list_in_the_environment_is_written_with_commas(tmp_path: Path) -> None:
+    environ = {
+        "LEGATO_AGENTS__A__MODEL": "demo",
+        "LEGATO_AGENTS__A__TOOLSETS": "clock, files",
+        "LEGATO_HOME": str(tmp_path),
+    }
+    config, _ = load(environ=environ)
+    assert config.agents["a"].toolsets == ("clock", "files")

@@ -226,7 +226,7 @@ def _leaves(values: dict[str, Any], prefix: str = "") -> list[str]:
 
 
 def _check_names(values: Any, kind: Any, prefix: str) -> None:
-    """Name the nearest known key for one that nobody knows."""
+    """Name the nearest known key for one that nobody knows; make a list of a text that stands for one."""
     if not isinstance(values, dict):
         return
     fields = {field.name: field.type for field in msgspec.structs.fields(kind) if field.name != "home"}
@@ -236,7 +236,9 @@ def _check_names(values: Any, kind: Any, prefix: str) -> None:
             hint = f" Did you mean '{prefix}{near[0]}'?" if near else f" Known here: {', '.join(fields)}."
             raise BadConfig(f"Unknown setting '{prefix}{key}'.{hint}")
         inner = fields[key]
-        if getattr(inner, "__origin__", None) is dict and isinstance(value, dict):
+        if getattr(inner, "__origin__", None) is tuple and isinstance(value, str):  # a list, from the environment
+            values[key] = [word.strip() for word in value.split(",") if word.strip()]
+        elif getattr(inner, "__origin__", None) is dict and isinstance(value, dict):
             for name, entry in value.items():
                 _check_names(entry, inner.__args__[1], f"{prefix}{key}.{name}.")
         elif isinstance(inner, type) and issubclass(inner, Struct):

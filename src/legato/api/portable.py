@@ -29,7 +29,8 @@ _line: msgspec.json.Decoder[Line] = msgspec.json.Decoder(Line)
 async def export(call: Call) -> Response:
     """`GET /v1/conversations/{id}/export`: as JSON lines that can be imported; as `markdown` or `html` to be read."""
     conversation = await find(call)
-    form = call.query("format") or "jsonl"
+    form = call.query("format")
+    form = "jsonl" if form is None else form
     if form == "jsonl":
         return _streamed(call.gateway.export(call.caller.principal, conversation.id))
     if form not in ("markdown", "html"):

@@ -58,6 +58,7 @@ class Webhook:
 
     kind = KIND
     repeatable = True
+    exclusive = False
 
     def __init__(self, account: str, *, secret: str, url: str, limit: int) -> None:
         self.account, self.limit = account, limit
@@ -87,7 +88,7 @@ class Webhook:
             raise Forbidden("The signature is missing, wrong, or too old.")
         self._refuse_replayed(signature)
         if self._inlet is None:
-            raise Unavailable("Another process takes the messages of this channel; try again.")
+            raise Unavailable("The channel is not up yet; try again.")
         try:
             posted = msgspec.json.decode(body, type=Posted)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

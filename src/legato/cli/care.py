@@ -290,6 +290,53 @@ def revoke_key(home: Path | None, name: str) -> None:
     click.echo(f"{revoked} {'key' if revoked == 1 else 'keys'} named {name!r} opens nothing any more.")
 
 
+# -- channels
+
+
+def pair(home: Path | None, code: str | None, *, principal: str | None, remove: str | None, as_json: bool) -> None:
+    """Let somebody speak on a channel; without a code, list who does."""
+    with gateway(home) as client:
+        if remove is not None:
+            channel, _, sender = remove.partition("/")
+            client.delete(path_of("v1", "pairings", channel, sender))
+            click.echo(f"{sender} is a stranger on {channel} again.")
+            return
+        if code is None:
+            rows = client.get("/v1/pairings")["data"]
+            if as_json:
+                _print(rows)
+            else:
+                for row in rows:
+                    click.echo(f"{row['channel']}/{row['sender']}  {row['name']}  speaks for {row['principal']}")
+                if not rows:
+                    click.echo("Nobody is paired. Write to the bot; it answers with a code.", err=True)
+            return
+        person = client.post("/v1/pairings", {"code": code} | ({"principal": principal} if principal else {}))
+    if as_json:
+        _print(person)
+    else:
+        click.echo(f"{person['name'] or person['sender']} on {person['channel']} now speaks for {person['principal']}.")
+
+
+def deliveries(home: Path | None, *, resend: int | None, as_json: bool) -> None:
+    """Answers that did not arrive; or try one again."""
+    with gateway(home) as client:
+        if resend is not None:
+            client.post(path_of("v1", "deliveries", str(resend), "resend"))
+            click.echo(f"{resend} is being sent again.")
+            return
+        rows = client.get("/v1/deliveries", limit=100)["data"]
+    if as_json:
+        _print(rows)
+        return
+    for row in rows:
+        click.echo(
+            f"{row['id']}  {_when(row['updated_at'])}  {row['channel']} {row['chat']}  {row['status']}: {row['error']}"
+        )
+    if not rows:
+        click.echo("Everything has arrived.", err=True)
+
+
 # -- what they share
 
 

@@ -225,6 +225,33 @@ def import_files(home: Path | None, as_json: bool, files: tuple[Path, ...]) -> N
     care.import_files(home, files, as_json=as_json)
 
 
+# -- channels
+
+
+@cli.command()
+@home_option
+@click.option("--principal", help="Whose conversations they use; your own when not given.")
+@click.option("--remove", metavar="CHANNEL/SENDER", help="Make them a stranger again.")
+@json_option
+@click.argument("code", required=False)
+def pair(home: Path | None, principal: str | None, remove: str | None, as_json: bool, code: str | None) -> None:
+    """Let the person who was given a code speak on a channel; without one, list who does."""
+    from legato.cli import care  # noqa: PLC0415 - as above
+
+    care.pair(home, code, principal=principal, remove=remove, as_json=as_json)
+
+
+@cli.command()
+@home_option
+@click.option("--resend", type=int, metavar="NUMBER", help="Try this one again.")
+@json_option
+def deliveries(home: Path | None, resend: int | None, as_json: bool) -> None:
+    """List the answers that did not arrive on a channel, or may not have."""
+    from legato.cli import care  # noqa: PLC0415 - as above
+
+    care.deliveries(home, resend=resend, as_json=as_json)
+
+
 # -- settings
 
 

@@ -106,11 +106,13 @@ class _Line:
     # -- listening
 
     async def listen(self) -> None:
-        """Hold the duty to listen, and listen; one process does it for all."""
+        """Listen; where one process alone may, the one that holds the duty does it for all."""
         failures = 0
         while True:
             try:
-                if await self._db.write(nodes.take_duty, self.state.name, self._worker.node):
+                if not self.channel.exclusive:
+                    await self.channel.run(self)
+                elif await self._db.write(nodes.take_duty, self.state.name, self._worker.node):
                     await self._while_on_duty()
                 self._down("another process listens")
                 await asyncio.sleep(2)

@@ -157,6 +157,9 @@ class Channel(Protocol):
     repeatable: bool
     """Whether the other side knows a message that is sent again by its key."""
 
+    exclusive: bool
+    """Whether one process alone may listen."""
+
     def size(self, text: str) -> int:
         """How long a text is, as the platform counts."""
         ...

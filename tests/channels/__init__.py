@@ -1,0 +1,1 @@
+"""Messaging, on real processes and real sockets."""

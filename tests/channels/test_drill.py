@@ -1,0 +1,82 @@
+"""Everything that is written is answered, once and in order, though gateways are killed all the time."""
+
+import random
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import pytest
+
+from api.server import Server
+from api.wire import get
+from channels.platform import SECRET, Bridge
+from legato.channels.signing import sign
+
+BOUND = 120.0
+
+
+@pytest.fixture(params=["one process on SQLite", "two processes on PostgreSQL"])
+def servers(request: pytest.FixtureRequest, tmp_path: Path, mine: Bridge) -> Iterator[list[Server]]:
+    settings = {**mine.settings, "LEGATO_CHANNELS__MINE__GATHER": "0", "LEGATO_WORKER__LEASE": "3"}
+    if request.param.startswith("two"):
+        settings["LEGATO_DATABASE_URL"] = request.getfixturevalue("pg_url")
+    made = [Server(tmp_path / f"home{n}", **settings) for n in range(2 if "two" in request.param else 1)]
+    yield made
+    for server in made:
+        server.check_log()
+        server.stop()
+
+
+def test_every_message_is_answered_once_though_gateways_are_killed(
+    servers: list[Server], mine: Bridge, pytestconfig: pytest.Config
+) -> None:
+    """Each chat writes one message after the other, repeats it until it was taken, and hears each answer once."""
+    chats, messages, kills = (50, 20, 40) if pytestconfig.getoption("--long") else (8, 6, 4)
+    chance = random.Random(7)
+    writing = threading.Event()
+
+    def write(chat: int) -> None:
+        for n in range(messages):
+            body = {"id": f"m{n}", "chat": f"chat-{chat}", "sender": {"id": "ann"}, "text": f"reply only {chat}.{n}"}
+            _post_until_taken(servers, body, chat)
+
+    def kill() -> None:
+        for _ in range(kills):
+            if writing.wait(1.2):
+                return
+            chance.choice(servers).restart()
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    with ThreadPoolExecutor(chats) as pool:
+        list(pool.map(write, range(chats)))
+    writing.set()
+    killer.join(BOUND)
+    for chat in range(chats):
+        expected = [f"{chat}.{n}" for n in range(messages)]
+        assert mine.heard(f"chat-{chat}", messages) == expected
+    assert len(mine.posts) == chats * messages
+    assert get(servers[0].client, "/v1/deliveries")["data"] == []
+    assert len(get(servers[0].client, "/v1/conversations", limit=100)["data"]) == chats
+
+
+def _post_until_taken(servers: list[Server], body: dict[str, object], chat: int) -> None:
+    end = time.monotonic() + BOUND
+    attempt = chat
+    while time.monotonic() < end:
+        attempt += 1
+        server = servers[attempt % len(servers)]
+        data = httpx.Request("POST", "http://x", json={**body, "nonce": attempt}).content
+        try:
+            answer = httpx.post(
+                f"{server.url}/channels/mine", content=data, headers=sign(SECRET, int(time.time()), data), timeout=10
+            )
+            if answer.status_code == 200:
+                return
+            assert answer.status_code in (409, 503), answer.text
+        except httpx.TransportError:
+            time.sleep(0.05)
+    raise AssertionError(f"{body} was never taken")

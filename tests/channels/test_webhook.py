@@ -1,0 +1,214 @@
+"""The webhook channel: only what is proven comes in, what goes out is signed, repeated until it was taken, in order."""
+
+import json
+import re
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+from api.server import Server
+from api.wire import get, ok, refused, said_in
+from channels.conftest import Serving
+from channels.platform import SECRET, Bridge
+from legato.channels.signing import SIGNATURE, TIMESTAMP, proven, sign
+from legato.domain.attachments import Blob
+
+MESSAGE = {"id": "m-1", "chat": "home", "sender": {"id": "ann", "name": "Ann"}, "text": "reply only hello"}
+EXAMPLE = Path(__file__).parents[2] / "examples" / "bridge.py"
+
+
+def nothing_was_said(server: Server) -> None:
+    assert get(server.client, "/v1/conversations")["data"] == []
+
+
+# -- who is believed
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {SIGNATURE: "v1=" + "0" * 64},
+        {SIGNATURE: "é"},
+        {TIMESTAMP: "0"},
+        {TIMESTAMP: str(int(time.time()) - 3600)},
+        {TIMESTAMP: str(int(time.time()) + 3600)},
+        {TIMESTAMP: "now"},
+        {TIMESTAMP: "9" * 400},
+    ],
+)
+def test_what_is_not_proven_is_refused(mine: Bridge, serving: Serving, headers: dict[str, str]) -> None:
+    server = serving(mine)
+    body = json.dumps(MESSAGE).encode()
+    sent = {**sign(SECRET, int(time.time()), body), **headers} if headers else {}
+    encoded = {name: value.encode() for name, value in sent.items()}
+    refused(httpx.post(f"{server.url}/channels/mine", content=body, headers=encoded), 403)
+    nothing_was_said(server)
+
+
+def test_a_body_that_was_changed_is_refused_and_a_replay_too(mine: Bridge, serving: Serving) -> None:
+    server = serving(mine)
+    body = json.dumps(MESSAGE).encode()
+    headers = sign(SECRET, int(time.time()), body)
+    at = f"{server.url}/channels/mine"
+    refused(httpx.post(at, content=body.replace(b"hello", b"other"), headers=headers), 403)
+    assert httpx.post(at, content=body, headers=headers).status_code == 200
+    refused(httpx.post(at, content=body, headers=headers), 409)
+    assert mine.heard("home") == ["hello"]
+
+
+def test_without_a_secret_nobody_is_believed(mine: Bridge, serving: Serving) -> None:
+    server = serving(mine, secret="")
+    body = json.dumps(MESSAGE).encode()
+    for secret in ("", SECRET):
+        refused(
+            httpx.post(f"{server.url}/channels/mine", content=body, headers=sign(secret, int(time.time()), body)), 403
+        )
+    assert "has no secret" in get(server.client, "/readyz")["channels"]["mine"]
+    assert not proven("", str(int(time.time())), sign("", int(time.time()), b"")[SIGNATURE], b"", time.time())
+
+
+def test_a_channel_that_is_not_there_takes_nothing(mine: Bridge, serving: Serving) -> None:
+    server = serving(mine)
+    refused(httpx.post(f"{server.url}/channels/other", content=b"{}"), 404)
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"[]", b"{}", b'{"id": 1}', b"\xff", b'{"id":"","chat":"c","sender":{"id":"a"}}']
+)
+def test_what_is_proven_and_no_message_is_told_so(mine: Bridge, serving: Serving, body: bytes) -> None:
+    server = serving(mine)
+    headers = sign(SECRET, int(time.time()), body)
+    refused(httpx.post(f"{server.url}/channels/mine", content=body, headers=headers), 400)
+
+
+def test_the_secret_is_in_no_log_and_no_answer(mine: Bridge, serving: Serving) -> None:
+    """Also when everything goes wrong."""
+    server = serving(mine)
+    mine.faults = [(500, {}), (404, {})]
+    mine.say(server, "home", "reply only hello")
+    _settled(server)
+    told = server.log + json.dumps(get(server.client, "/readyz")) + json.dumps(get(server.client, "/v1/deliveries"))
+    assert SECRET not in told + server.client.get("/metrics").text
+
+
+# -- what goes out
+
+
+def test_what_goes_out_is_signed(mine: Bridge, serving: Serving) -> None:
+    server = serving(mine)
+    mine.say(server, "home", "reply only hello", thread="topic")
+    assert mine.heard("home") == ["hello"]
+    assert mine.posts[0]["thread"] == "topic"
+    assert mine.forged == 0
+
+
+def test_what_was_not_taken_is_sent_again_in_order(mine: Bridge, serving: Serving) -> None:
+    """Unavailable, too many, and a connection that breaks after it was taken: each is said once."""
+    server = serving(mine)
+    mine.faults = [(503, {}), (429, {"Retry-After": "1"}), None]
+    mine.say(server, "home", "reply only one")
+    mine.say(server, "home", "reply only two")
+    assert mine.heard("home", 2) == ["one", "two"]
+    assert get(server.client, "/v1/deliveries")["data"] == []
+
+
+def test_what_is_refused_for_good_is_noted_listed_and_sent_again_by_hand(mine: Bridge, serving: Serving) -> None:
+    server = serving(mine)
+    mine.faults = [(404, {})]
+    mine.say(server, "home", "reply only hello")
+    [row] = _settled(server)
+    assert (row["status"], row["chat"], row["error"]) == ("dead", "home", "The bridge answered 404.")
+    refused(server.stranger.post(f"/v1/deliveries/{row['id']}/resend"), 404)
+    mine.say(server, "home", "reply only next")
+    assert mine.heard("home") == ["next"]
+    ok(server.client.post(f"/v1/deliveries/{row['id']}/resend"))
+    assert mine.heard("home", 2) == ["next", "hello"]
+    assert get(server.client, "/v1/deliveries")["data"] == []
+
+
+def test_a_bridge_that_is_away_hears_everything_when_it_is_back(serving: Serving, mine: Bridge) -> None:
+    """Over a restart of the gateway, too."""
+    server = serving(mine, url="http://127.0.0.1:9/")
+    mine.say(server, "home", "reply only while you were away")
+    server.kill()
+    server.settings["LEGATO_CHANNELS__MINE__URL"] = mine.settings["LEGATO_CHANNELS__MINE__URL"]
+    server.start()
+    assert mine.heard("home") == ["while you were away"]
+
+
+# -- groups, threads, files
+
+
+def test_in_a_group_what_is_said_aside_is_kept_and_not_answered(mine: Bridge, serving: Serving) -> None:
+    """And who said what is known; a reply goes to the message that asked."""
+    server = serving(mine)
+    mine.say(server, "club", "the meeting is at noon", group=True, for_us=False)
+    asked = mine.say(server, "club", "bot, when is it?", sender="bob", group=True)
+    answer = mine.heard("club")[0]
+    assert 'seen: 2 messages, first "the meeting is at noon"' in answer
+    assert mine.posts[0]["reply_to"] == asked
+    mine.say(server, "club", "who am I?", sender="eve", group=True)
+    mine.say(server, "club", "reply only done", group=True)
+    assert mine.heard("club", 2)[1] == "done"
+    assert len(mine.posts) == 2
+
+
+def test_threads_of_a_chat_are_talks_of_their_own(mine: Bridge, serving: Serving) -> None:
+    server = serving(mine)
+    mine.say(server, "club", "reply only one", thread="a")
+    mine.say(server, "club", "reply only two", thread="b")
+    mine.heard("club", 2)
+    assert len(get(server.client, "/v1/conversations")["data"]) == 2
+    assert {(post["thread"], post["text"]) for post in mine.posts} == {("a", "one"), ("b", "two")}
+
+
+def test_an_image_is_kept_and_shown_to_the_model(mine: Bridge, serving: Serving) -> None:
+    server = serving(mine)
+    blob = Blob.of(b"\x89PNG not really", "image/png")
+    data = blob.url.partition("base64,")[2]
+    mine.say(server, "home", "look", attachments=[{"media_type": "image/png", "data": data, "name": "cat.png"}])
+    mine.heard("home")
+    [conversation] = get(server.client, "/v1/conversations")["data"]
+    items = get(server.client, f"/v1/conversations/{conversation['id']}/items", order="asc")["data"]
+    assert items[0]["content"][1]["image_url"] == blob.url
+
+
+# -- the example
+
+
+def test_the_example_bridge_works_as_the_guide_says(mine: Bridge, serving: Serving) -> None:
+    """A person types; the gateway is killed in between; nothing is lost or doubled."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    server = serving(mine, url=f"http://127.0.0.1:{port}/", allow="me")
+    command = [sys.executable, EXAMPLE, f"{server.url}/channels/mine", str(port), SECRET]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdin
+    assert process.stdout
+    try:
+        process.stdin.write("reply only hello\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == "[desk] hello\n"
+    finally:
+        process.kill()
+        process.wait()
+        process.stdin.close()
+        process.stdout.close()
+    assert len(EXAMPLE.read_text().splitlines()) < 80
+    [conversation] = get(server.client, "/v1/conversations")["data"]
+    assert said_in(server.client, conversation["id"]) == ["user: reply only hello", "assistant: hello"]
+    assert re.search(r"60|70 lines", (EXAMPLE.parents[1] / "docs/guide/webhook.md").read_text())
+
+
+def _settled(server: Server) -> list[dict[str, object]]:
+    end = time.monotonic() + 60
+    while not (rows := get(server.client, "/v1/deliveries")["data"]):
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    return rows  # type: ignore[no-any-return]
