@@ -1,6 +1,8 @@
 """How commands reach a gateway: over HTTP, and nothing else, because one process owns the store.
 
-`LEGATO_URL` names it, else the home does. Where none runs, a private one serves the command and ends with it. Only the
+`LEGATO_URL` names it, else the home does. Where none runs, a private one serves the command and ends with it, however
+the command ends: it holds the other end of the gateway's standard input. A private gateway may serve other commands
+meanwhile, and leaves them when its owner leaves; a command that lasts finds its gateway again (`Way.find`). Only the
 standard library is used here: a command should be done before a larger client is imported.
 """
 
@@ -8,10 +10,13 @@ import fcntl
 import http.client
 import json
 import os
+import socket
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+import tempfile
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
@@ -24,7 +29,14 @@ from legato.errors import LegatoError, StoreUnavailable
 PLACE = "url"
 """The file in the home that says where its gateway listens."""
 
+PRIVATE = "private"
+"""What stands beside the address of a private one."""
+
 QUICK = 5.0
+SILENT = 45.0
+"""A stream says something every fifteen seconds; one that is silent for three times that is broken."""
+
+Told = tuple[str, dict[str, Any]]
 
 
 class Refused(LegatoError):
@@ -46,8 +58,10 @@ class Client:
         given = {name: value for name, value in query.items() if value is not None}
         return self._json("GET", f"{path}?{urlencode(given)}" if given else path)
 
-    def post(self, path: str, body: Any = None) -> Any:
-        return self._json("POST", path, body)
+    def post(self, path: str, body: Any = None, *, key: str | None = None, timeout: float | None = None) -> Any:
+        """What is sent again under the same key is done once."""
+        headers = {"Idempotency-Key": key} if key is not None else None
+        return self._json("POST", path, body, headers, timeout)
 
     def patch(self, path: str, body: Any) -> Any:
         return self._json("PATCH", path, body)
@@ -76,6 +90,10 @@ class Client:
                 if line.startswith(b"data: {"):
                     yield json.loads(line[6:])
 
+    def follow(self, path: str, after: str | None) -> "Following":
+        """A stream that is told from event `after` on, until somebody closes it."""
+        return Following(self._connection(SILENT), path, self._headers | ({"Last-Event-ID": after} if after else {}))
+
     def alive(self) -> bool:
         """Whether somebody answers there; the key is not shown to whoever that is."""
         try:
@@ -84,8 +102,15 @@ class Client:
         except (OSError, http.client.HTTPException, ValueError, AttributeError, LegatoError):
             return False
 
-    def _json(self, method: str, path: str, body: Any = None) -> Any:
-        with self._asked(method, path, body) as response:
+    def _json(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        headers: dict[str, str] | None = None,
+        timeout: float | None = None,
+    ) -> Any:
+        with self._asked(method, path, body, headers, timeout) as response:
             return json.loads(response.read())
 
     @contextmanager
@@ -94,26 +119,60 @@ class Client:
         method: str,
         path: str,
         body: Any = None,
+        headers: dict[str, str] | None = None,
         timeout: float | None = None,
         chunks: Iterable[bytes] | None = None,
     ) -> Iterator[http.client.HTTPResponse]:
-        parts = urlsplit(self.url)
-        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        connection = kind(parts.hostname or "", parts.port, timeout=timeout)
-        headers = {"Authorization": f"Bearer {self._key}", "Content-Type": "application/json"}
+        connection = self._connection(timeout)
+        given = self._headers | (headers or {})
         if chunks is not None:
-            headers |= {"Content-Type": "application/jsonl", "Transfer-Encoding": "chunked"}
+            given |= {"Content-Type": "application/jsonl", "Transfer-Encoding": "chunked"}
         try:
-            given = chunks if chunks is not None else json.dumps(body) if body is not None else None
-            connection.request(method, path, given, headers, encode_chunked=chunks is not None)
-            response = connection.getresponse()
-            if response.status >= 400:
-                raise Refused(response.status, _error(response.read()))
-            yield response
-        except (OSError, http.client.HTTPException) as error:
-            raise StoreUnavailable(f"The gateway at {self.url} does not answer: {error}.") from error
+            with _told_plainly(self.url):
+                sent = chunks if chunks is not None else json.dumps(body) if body is not None else None
+                connection.request(method, path, sent, given, encode_chunked=chunks is not None)
+                response = connection.getresponse()
+                if response.status >= 400:
+                    raise Refused(response.status, _error(response.read()))
+                yield response
         finally:
             connection.close()
+
+    def _connection(self, timeout: float | None) -> http.client.HTTPConnection:
+        parts = urlsplit(self.url)
+        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        return kind(parts.hostname or "", parts.port, timeout=timeout)
+
+    @property
+    def _headers(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self._key}", "Content-Type": "application/json"}
+
+
+class Following:
+    """Events as they come, each with its id. Any thread may close it, and whoever reads is told that it ended."""
+
+    def __init__(self, connection: http.client.HTTPConnection, path: str, headers: dict[str, str]) -> None:
+        self._connection, self._where = connection, f"{connection.host}:{connection.port}"
+        with _told_plainly(self._where):
+            connection.connect()
+            self._socket: socket.socket = connection.sock
+            connection.request("GET", path, None, headers)
+            self._response = connection.getresponse()
+        if self._response.status >= 400:
+            raise Refused(self._response.status, _error(self._response.read()))
+
+    def batches(self) -> Iterator[list[Told]]:
+        """What came together is given together."""
+        rest = b""
+        with _told_plainly(self._where):
+            while got := self._response.read1(65536):
+                *whole, rest = (rest + got).split(b"\n\n")
+                if batch := [told for block in whole if (told := _event(block)) is not None]:
+                    yield batch
+
+    def close(self) -> None:
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
 
 
 def path_of(*parts: str) -> str:
@@ -124,36 +183,87 @@ def path_of(*parts: str) -> str:
 @contextmanager
 def gateway(home: Path | None) -> Iterator[Client]:
     """The gateway that `LEGATO_URL` names or that runs on this home, or a private one."""
-    config, _ = load(home)
-    key = config.client.key or _read(config.home / "key")
-    if config.client.url:
-        yield Client(config.client.url, key)
-        return
-    url = _read(config.home / PLACE)
-    if url and (config.database.url or _owned(config.home / "legato.db.lock")) and Client(url, key).alive():
-        yield Client(url, key)
-        return
-    with _private(config.home) as url:
-        yield Client(url, _read(config.home / "key"))
-
-
-@contextmanager
-def _private(home: Path) -> Iterator[str]:
-    """A gateway for one command."""
-    click.echo(f"legato: no gateway runs on {home}; a private one serves this command", err=True)
-    command = [sys.executable, "-m", "legato.cli.main", "serve", "--home", str(home), "--port", "0"]
-    environ = {**os.environ, "LEGATO_LOG__LEVEL": "error"}
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environ)
+    way = Way(home, lambda line: click.echo(line, err=True))
     try:
-        assert process.stdout is not None
-        first = process.stdout.readline().decode().split()
-        if len(first) < 4:
-            assert process.stderr is not None
-            raise StoreUnavailable(process.stderr.read().decode().strip().removeprefix("legato: "))
-        yield first[3]
+        yield way.find()
     finally:
-        process.terminate()
-        process.communicate(timeout=60)
+        way.close()
+
+
+class Way:
+    """The way to the gateway of a home. Where a private one ended, whoever needs one starts the next; where it was
+    `legato serve`, it is waited for, because a private one would take its place."""
+
+    def __init__(self, home: Path | None, say: Callable[[str], None], what: str = "command") -> None:
+        self._config, _ = load(home)
+        self.home = self._config.home
+        self._say, self._what = say, what
+        self._process: subprocess.Popen[bytes] | None = None
+        self._kept = False
+        self._finding = threading.Lock()
+
+    def find(self) -> Client:
+        """Where the gateway is now. Any thread may ask."""
+        with self._finding:
+            return self._found()
+
+    def hush(self) -> None:
+        """Say nothing from now on: the terminal is drawn upon."""
+        self._say = lambda line: None
+
+    def _found(self) -> Client:
+        config = self._config
+        key = config.client.key or _read(config.home / "key")
+        if config.client.url:
+            return Client(config.client.url, key)
+        url, _, kind = _read(config.home / PLACE).partition(" ")
+        if url and (config.database.url or _owned(config.home / "legato.db.lock")) and Client(url, key).alive():
+            self._kept = kind != PRIVATE
+            return Client(url, key)
+        if self._kept:
+            raise StoreUnavailable(f"No gateway runs on {self.home} any more. Start it again with: legato serve")
+        return Client(self._start(), _read(config.home / "key"))
+
+    def close(self) -> None:
+        """End the private gateway, if there is one of ours, once the turns that run are done. Ctrl-C leaves them for
+        the next gateway."""
+        if self._process is None:
+            return
+        self._process.terminate()
+        try:
+            self._process.communicate(timeout=60)
+        except KeyboardInterrupt:
+            self._process.terminate()
+            self._process.communicate(timeout=60)
+        self._process = None
+
+    @property
+    def owner(self) -> bool:
+        """Whether a private gateway of ours runs."""
+        return self._process is not None
+
+    def _start(self) -> str:
+        """A gateway that ends with us."""
+        self.close()
+        self._say(f"legato: no gateway runs on {self.home}; a private one serves this {self._what}")
+        command = [sys.executable, "-m", "legato.cli.main", "serve", "--private", "--home", str(self.home), "--port", "0"]
+        environ = {**os.environ, "LEGATO_LOG__LEVEL": "error"}
+        with tempfile.TemporaryFile() as errors:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                env=environ,
+                start_new_session=True,  # Ctrl-C is for the command
+            )
+            assert self._process.stdout is not None
+            first = self._process.stdout.readline().decode().split()
+            if len(first) < 4:
+                self.close()
+                errors.seek(0)
+                raise StoreUnavailable(errors.read().decode().strip().removeprefix("legato: "))
+        return first[3]
 
 
 def _owned(lock: Path) -> bool:
@@ -173,6 +283,25 @@ def _read(path: Path) -> str:
         return path.read_text("utf-8").strip()
     except FileNotFoundError:
         return ""
+
+
+@contextmanager
+def _told_plainly(where: str) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, http.client.HTTPException) as error:
+        raise StoreUnavailable(f"The gateway at {where} does not answer: {error}.") from error
+
+
+def _event(block: bytes) -> Told | None:
+    """One event of a stream; a comment is none."""
+    place, data = "", None
+    for line in block.split(b"\n"):
+        if line.startswith(b"id: "):
+            place = line[4:].decode()
+        elif line.startswith(b"data: "):
+            data = json.loads(line[6:])
+    return (place, data) if data is not None else None
 
 
 def _error(body: bytes) -> dict[str, Any]:

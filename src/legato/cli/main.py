@@ -1,12 +1,17 @@
 """`legato`: the commands. What a command needs is imported when it runs, so that `--help` is instant."""
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 
 from legato import __version__
 from legato.errors import LegatoError
+
+
+Command = Callable[..., Any]
 
 
 class Commands(click.Group):
@@ -26,10 +31,46 @@ home_option = click.option(
 database_option = click.option("--database-url", help="A PostgreSQL URL (LEGATO_DATABASE_URL); without it, SQLite.")
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+def chat_options(command: Command) -> Command:
+    """What a chat can be told."""
+    for option in (
+        click.option("-m", "--model", help="The agent or model that answers."),
+        click.option("-r", "--resume", help="Go on with this one: an id, a slug, a title, or the beginning of one."),
+        click.option("-c", "--continue", "last", is_flag=True, help="Go on with the newest conversation."),
+        home_option,
+    ):
+        command = option(command)
+    return command
+
+
+@click.group(
+    cls=Commands,
+    invoke_without_command=True,
+    subcommand_metavar="[COMMAND] [ARGS]...",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(__version__, prog_name="legato")
-def cli() -> None:
-    """A gateway for AI agents in which a conversation never loses its thread."""
+@chat_options
+@click.pass_context
+def cli(ctx: click.Context, home: Path | None, last: bool, resume: str | None, model: str | None) -> None:
+    """A gateway for AI agents in which a conversation never loses its thread. Without a command: a chat."""
+    if ctx.invoked_subcommand is None:
+        _chat(home, last, resume, model)
+    elif last or home or resume or model:
+        raise click.UsageError(f"Options of {ctx.invoked_subcommand!r} go after its name.")
+
+
+@cli.command()
+@chat_options
+def chat(home: Path | None, last: bool, resume: str | None, model: str | None) -> None:
+    """Talk, in this terminal."""
+    _chat(home, last, resume, model)
+
+
+def _chat(home: Path | None, last: bool, resume: str | None, model: str | None) -> None:
+    from legato.cli.chat import run_chat  # noqa: PLC0415 - what draws on a terminal is slow to import
+
+    run_chat(home, last=last, resume=resume, model=model)
 
 
 @cli.command()
@@ -37,12 +78,13 @@ def cli() -> None:
 @database_option
 @click.option("--host", help="Address to listen on (default 127.0.0.1).")
 @click.option("--port", type=int, help="Port to listen on (default 8420).")
-def serve(home: Path | None, database_url: str | None, host: str | None, port: int | None) -> None:
+@click.option("--private", is_flag=True, help="Serve whoever started it: end when standard input ends.")
+def serve(home: Path | None, database_url: str | None, host: str | None, port: int | None, private: bool) -> None:
     """Run the gateway."""
     from legato.cli.serve import run_server  # noqa: PLC0415 - the server's imports are slow, and only it needs them
 
     options = {"database.url": database_url, "server.host": host, "server.port": port}
-    run_server(home, {name: value for name, value in options.items() if value is not None})
+    run_server(home, {name: value for name, value in options.items() if value is not None}, private=private)
 
 
 @cli.command()

@@ -1,7 +1,8 @@
 """`legato serve`: start, say where everything is, run until told to stop, leave in good order.
 
 SIGTERM (or Ctrl-C) drains: nothing new is admitted, turns finish within a budget or are handed back for the next
-process, and the exit code is 0. A second signal hands everything back at once.
+process, and the exit code is 0. A second signal hands everything back at once. A private gateway serves whoever
+started it, and drains also when that one is gone: its standard input ends then.
 """
 
 import asyncio
@@ -9,8 +10,10 @@ import gc
 import os
 import signal
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +36,7 @@ from legato.store import keys
 logger = structlog.get_logger(__name__)
 
 
-def run_server(home: Path | None, overrides: dict[str, Any]) -> None:
+def run_server(home: Path | None, overrides: dict[str, Any], *, private: bool = False) -> None:
     """Run the gateway until a signal ends it."""
     config, _ = load(home, overrides)
     logs.set_up(config.log.level, config.log.format)
@@ -46,7 +49,7 @@ def run_server(home: Path | None, overrides: dict[str, Any]) -> None:
             f"program may use the port; choose another with --port or LEGATO_SERVER__PORT."
         ) from error
     with listener:
-        uvloop.run(_serve(config, listener))
+        uvloop.run(_serve(config, listener, private))
 
 
 async def _open_and_close(config: Config) -> None:
@@ -54,7 +57,7 @@ async def _open_and_close(config: Config) -> None:
     await (await open_database(config)).close()
 
 
-async def _serve(config: Config, listener: socket.socket) -> None:
+async def _serve(config: Config, listener: socket.socket, private: bool) -> None:
     async with open_app(config) as app:
         gc.freeze()  # what start-up made lives on; the collector need not look at it again
         gc.set_threshold(20_000, 20, 20)  # turns leave few cycles; looking for them often costs a tenth of the time
@@ -68,12 +71,13 @@ async def _serve(config: Config, listener: socket.socket) -> None:
             Api(app.gateway, app.roster, app.exchange, RecentKeys(check_key), config.server.max_body, loopback)
         )
         server = _Server(uvicorn.Config(asgi, log_config=None, access_log=False, timeout_graceful_shutdown=5))
-        draining = _drain_on_signals(app, server)
+        draining = _drain_on_signals(app, server, private)
         banner = _banner(config, listener)
         place = config.home / client.PLACE
         place.unlink(missing_ok=True)
         with os.fdopen(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(banner.split()[3] + "\n")  # where the command line finds us
+            about = f" {client.PRIVATE}" if private else ""
+            file.write(f"{banner.split()[3]}{about}\n")  # where the command line finds us
         click.echo(banner)
         await server.serve(sockets=[listener])
         place.unlink(missing_ok=True)
@@ -88,15 +92,18 @@ class _Server(uvicorn.Server):
         yield
 
 
-def _drain_on_signals(app: App, server: uvicorn.Server) -> asyncio.Task[None]:
+def _drain_on_signals(app: App, server: uvicorn.Server, private: bool) -> asyncio.Task[None]:
     asked = asyncio.Event()
     hurry = asyncio.Event()
 
     def on_signal() -> None:
         (hurry if asked.is_set() else asked).set()
 
+    loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, on_signal)
+        loop.add_signal_handler(number, on_signal)
+    if private:
+        threading.Thread(target=_tell_the_end_of_input, args=(loop, asked.set), daemon=True).start()
 
     async def drain() -> None:
         await asked.wait()
@@ -112,6 +119,13 @@ def _drain_on_signals(app: App, server: uvicorn.Server) -> asyncio.Task[None]:
         server.should_exit = True
 
     return asyncio.create_task(drain())
+
+
+def _tell_the_end_of_input(loop: asyncio.AbstractEventLoop, tell: Callable[[], None]) -> None:
+    while sys.stdin.buffer.read(1024):
+        pass
+    with suppress(RuntimeError):  # closed: we are leaving already
+        loop.call_soon_threadsafe(tell)
 
 
 def _listen(config: Config) -> socket.socket:

@@ -1,0 +1,393 @@
+"""`legato chat`: a talk in a terminal, over the HTTP API and nothing else.
+
+What is shown comes from one place, the conversation's events. What is typed is sent under a key of its own until the
+gateway has it, so a restart in between neither loses nor doubles it; it stands above the prompt as waiting until the
+events tell of it. A new talk has no conversation before its first message. Commands (`/title …`) are the gateway's; only
+leaving is ours.
+"""
+
+import asyncio
+import re
+import sys
+import time
+import uuid
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from legato.cli import care
+from legato.cli.client import Client, Refused, Way, path_of
+from legato.cli.paint import Paint, plain, short
+from legato.cli.screen import Offer, Screen
+from legato.cli.telling import Telling
+from legato.cli.watching import START, WAITS, Gone, Lost, Opened, Watch
+from legato.errors import BadInput, LegatoError, StoreUnavailable
+
+COMMAND = re.compile(r"/[a-z]+(\s|$)")
+LEAVE = ("/quit", "/exit")
+NAMING = re.compile(r"/(?:resume|bind)\s+(.*)$", re.DOTALL)
+RECAP_ITEMS = 100
+PATIENCE = 60.0
+
+Row = dict[str, Any]
+
+
+def run_chat(home: Path | None, *, last: bool, resume: str | None, model: str | None) -> None:
+    """Talk until Ctrl-D."""
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise BadInput("A chat needs a terminal. To ask one thing from a script: legato ask TEXT")
+    way = Way(home, click.echo, "chat")
+    try:
+        client = way.find()
+        conversation = (
+            care._newest(client)["id"] if last else care.resolve(client, resume)["id"] if resume is not None else None
+        )
+        chat = Chat(way, client, model)
+        asyncio.run(chat.run(conversation))
+        for line in chat.farewell():
+            click.echo(line)
+    finally:
+        if way.owner:
+            click.echo("legato: the private gateway leaves once its turns are done …", err=True, nl=False)
+        way.close()
+
+
+class Chat:
+    """A talk: where it goes on, what was sent, and what is under way."""
+
+    def __init__(self, way: Way, client: Client, model: str | None) -> None:
+        self._way, self._client, self._model = way, client, model
+        self._paint = Paint()
+        self._screen = Screen(self, way.home / "history")
+        self._telling = self._new_telling()
+        self._watch: Watch | None = None
+        self._told: asyncio.Task[None] | None = None
+        self._conversation: str | None = None
+        self._titled: str | None = None  # the title that a new conversation will get
+        self._waiting: list[Sent] = []
+        self._mine: set[str] = set()
+        self._outbox: asyncio.Queue[Sent] = asyncio.Queue()
+        self._about = About()
+        self._lost = ""
+        self._commands: list[Row] = []
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    async def run(self, conversation: str | None) -> None:
+        """Until the person leaves."""
+        self._way.hush()
+        self._spawn(self._send_all())
+        self._spawn(self._learn_commands())
+        if conversation is not None:
+            self._go_on_in(conversation, None)
+        else:
+            self._screen.print(self._paint.dim("A new conversation. Enter sends, Alt-Enter or Ctrl-J begins a new line,"))
+            self._screen.print(self._paint.dim("Ctrl-C stops an answer, Ctrl-D leaves, /help tells the rest."))
+        try:
+            await self._screen.run()
+        finally:
+            if self._watch is not None:
+                self._watch.stop()
+            for task in self._tasks:
+                task.cancel()
+
+    def farewell(self) -> list[str]:
+        """What the person needs to know on leaving."""
+        lines = [f"Not sent: {sent.text}" for sent in self._waiting if sent.turn is None]
+        if self._conversation is not None:
+            lines.append(f"Come back with: legato -r {self._conversation}")
+        return lines
+
+    # -- what the screen asks for
+
+    def typed(self, text: str) -> None:
+        if text.split()[0] in LEAVE:
+            self._screen.leave()
+            return
+        command = COMMAND.match(text) is not None
+        sent = Sent(text.removeprefix("/") if text.startswith("//") else text, command)
+        self._waiting.append(sent)
+        self._outbox.put_nowait(sent)
+
+    def interrupted(self, text: str) -> bool:
+        turn = self._telling.turn
+        if turn is not None:
+            self._spawn(self._stop(turn))
+            return True
+        if not text:
+            self._screen.print(["", *self._paint.dim("Ctrl-D leaves.")])
+        return False
+
+    def live(self, most: int) -> list[str]:
+        waiting = [row for sent in self._waiting for row in self._paint.dim(f"› {short(sent.text, self._paint.width - 12)}")]
+        waiting = waiting[:3]
+        rows = self._telling.live(max(most - len(waiting), 1))
+        return [*rows, *([""] if waiting else []), *waiting, ""]
+
+    def status(self) -> str:
+        about = self._about
+        parts = [short(about.title, 32) if about.title else "new conversation", about.model or self._model or ""]
+        if about.context:
+            parts.append(f"{about.context:.0%} of the context")
+        if about.tokens:
+            parts.append(f"{_count(about.tokens)} tokens")
+        if self._lost:
+            parts.append(self._lost)
+        elif self._telling.turn is not None:
+            parts.append(f"answering {time.monotonic() - self._telling.since:.0f}s · Ctrl-C stops")
+        elif self._waiting:
+            parts.append("sending")
+        else:
+            parts.append("idle")
+        return " · ".join(part for part in parts if part)
+
+    def offers(self, text: str) -> Iterable[Offer]:
+        if naming := NAMING.match(text):
+            yield from self._names(naming[1])
+        elif re.fullmatch(r"/[a-z]*", text):
+            for row in [*self._commands, {"name": "quit", "help": "Leave."}]:
+                if row["name"].startswith(text[1:]):
+                    yield f"/{row['name']}", row["help"], len(text)
+
+    def resized(self, width: int) -> None:
+        self._paint.width = width
+
+    def _names(self, begun: str) -> Iterable[Offer]:
+        try:
+            rows = self._client.get("/v1/conversations", limit=100)["data"]
+        except LegatoError:
+            return
+        for row in rows:
+            name = row["name"] or row["title"]
+            if name and begun.lower() in name.lower():
+                yield name, plain(row["title"] or row["id"]), len(begun)
+
+    # -- sending
+
+    async def _send_all(self) -> None:
+        """One thing after the other, in the order in which they were typed."""
+        while True:
+            sent = await self._outbox.get()
+            try:
+                await (self._command(sent) if sent.command else self._say(sent))
+            except Refused as error:
+                self._tell_refusal(error)
+                self._screen.put_back(sent.text)
+                self._done_with(sent)
+            self._screen.changed()
+
+    async def _say(self, sent: "Sent") -> None:
+        body: Row = {"input": sent.text, "background": True}
+        if self._model:
+            body["model"] = self._model
+        if self._conversation is not None:
+            body["conversation"] = self._conversation
+        answer = await self._post("/v1/responses", body, sent.key)
+        sent.turn = answer["id"]
+        self._mine.add(answer["id"])
+        self._about.model = answer["model"]
+        if self._conversation is None:
+            self._begin(answer["conversation"]["id"])
+            if self._titled:
+                title, self._titled = self._titled, None
+                await self._asked(lambda client: client.patch(_session(answer["conversation"]["id"]), {"title": title}))
+                self._spawn(self._learn())
+
+    async def _command(self, sent: "Sent") -> None:
+        answer = await self._post("/v1/commands", {"text": sent.text, "conversation": self._conversation}, sent.key)
+        self._done_with(sent)
+        self._screen.print(self._telling.said(sent.text, "›"))
+        if answer["text"]:
+            self._screen.print(["", *self._paint.markdown(plain(answer["text"]))])
+        if answer["turn"]:
+            self._mine.add(answer["turn"])
+        if answer["fresh"]:
+            self._start_anew(answer["title"])
+        elif answer["conversation"] is not None and answer["conversation"]["id"] != self._conversation:
+            self._go_on_in(answer["conversation"]["id"], None)
+        else:
+            self._spawn(self._learn())
+
+    async def _post(self, path: str, body: Row, key: str) -> Any:
+        """Until the gateway has taken it: the same key is done once, however often it is sent."""
+        failures = 0
+        while True:
+            try:
+                return await self._asked(lambda client: client.post(path, body, key=key, timeout=PATIENCE))
+            except Refused as error:
+                if error.status != 503:
+                    raise
+            except StoreUnavailable as error:
+                self._lost = self._lost or f"connection lost, trying again… ({short(error.message, 60)})"
+            await asyncio.sleep(WAITS[min(failures, len(WAITS) - 1)])
+            failures += 1
+            await self._find()
+
+    async def _stop(self, turn: str) -> None:
+        try:
+            await self._asked(lambda client: client.post(path_of("v1", "responses", turn, "cancel")))
+        except LegatoError as error:
+            self._tell_refusal(error)
+
+    def _done_with(self, sent: "Sent") -> None:
+        if sent in self._waiting:
+            self._waiting.remove(sent)
+
+    def _own(self, turn: str, text: str) -> bool:
+        """Whether a turn was sent from here; it may be told before the answer to the sending is back."""
+        for sent in self._waiting:
+            if sent.turn == turn or (sent.turn is None and not sent.command and sent.text == text):
+                self._waiting.remove(sent)
+                return True
+        return turn in self._mine
+
+    # -- where the talk goes on
+
+    def _begin(self, conversation: str) -> None:
+        """The first message of a new conversation was sent."""
+        self._go_on_in(conversation, START)
+
+    def _go_on_in(self, conversation: str, after: str | None) -> None:
+        self._leave()
+        self._conversation = conversation
+        self._watch = Watch(self._found_again, conversation, after)
+        self._told = self._spawn(self._tell(self._watch, joining=after is None))
+
+    def _start_anew(self, title: str | None) -> None:
+        self._leave()
+        self._conversation, self._titled = None, title
+        self._about = About(title or "")
+
+    def _leave(self) -> None:
+        if self._watch is not None:
+            self._watch.stop()
+        if self._told is not None:
+            self._told.cancel()
+        self._watch = self._told = None
+        self._telling = self._new_telling()
+        self._lost = ""
+
+    async def _tell(self, watch: Watch, joining: bool) -> None:
+        """Show what happens in a conversation, as long as it is this one."""
+        self._spawn(self._learn())
+        while True:
+            news = await watch.news.get()
+            match news:
+                case Opened():
+                    self._lost = ""
+                    if joining:
+                        joining = False
+                        await self._recap(watch.conversation)
+                case Lost(why=why):
+                    self._lost = f"connection lost, trying again… ({short(why, 60)})" if "legato serve" in why else (
+                        "connection lost, trying again…"
+                    )
+                case Gone(why=why):
+                    self._screen.print(["", *self._paint.text(("✗ ", "bold red"), (why, "red"))])
+                    self._start_anew(None)
+                    return
+                case _:
+                    for event in news:
+                        self._screen.print(self._telling.take(event))
+                        if event["type"] == "turn.ended":
+                            self._spawn(self._learn(event["turn"]))
+            self._screen.changed()
+
+    async def _recap(self, conversation: str) -> None:
+        """What was said before. The stream is open already, so nothing falls in between; what it tells again is known
+        by its items."""
+        path = path_of("v1", "conversations", conversation, "items")
+        page = await self._asked(lambda client: client.get(path, order="desc", limit=RECAP_ITEMS))
+        session = await self._asked(lambda client: client.get(_session(conversation)))
+        items = page["data"][::-1]
+        self._telling = self._new_telling(frozenset(item["id"] for item in items))
+        title = session["title"] or conversation
+        self._screen.print(["", *self._telling.recap(items, title, session["last_active"])])
+
+    def _new_telling(self, known: frozenset[str] = frozenset()) -> Telling:
+        return Telling(self._paint, self._own, known)
+
+    # -- what is known
+
+    async def _learn(self, turn: str | None = None) -> None:
+        """What the status line says."""
+        conversation, about = self._conversation, self._about
+        if conversation is None:
+            return
+        try:
+            session = await self._asked(lambda client: client.get(_session(conversation)))
+            about.title = session["title"] or conversation
+            usage = await self._asked(lambda c: c.get(path_of("v1", "conversations", conversation, "usage")))
+            about.tokens = usage["total_tokens"]
+            if turn is not None:
+                response = await self._asked(lambda client: client.get(path_of("v1", "responses", turn)))
+                await self._measure(about, response)
+        except LegatoError as error:
+            about.trouble = error.message
+        self._screen.changed()
+
+    async def _measure(self, about: "About", response: Row) -> None:
+        about.model = response["model"]
+        if not response["usage"]:
+            return
+        models = (await self._asked(lambda client: client.get("/v1/models")))["data"]
+        window = next((row.get("context_window") for row in models if row["id"] == about.model), None)
+        about.context = response["usage"]["total_tokens"] / window if window else 0.0
+
+    async def _learn_commands(self) -> None:
+        try:
+            self._commands = (await self._asked(lambda client: client.get("/v1/commands")))["data"]
+        except LegatoError as error:
+            self._about.trouble = error.message
+
+    # -- the gateway
+
+    async def _asked(self, ask: Any) -> Any:
+        return await asyncio.to_thread(ask, self._client)
+
+    async def _find(self) -> None:
+        try:
+            await asyncio.to_thread(self._found_again)
+        except LegatoError as error:
+            self._lost = f"connection lost, trying again… ({short(error.message, 60)})"
+            self._screen.changed()
+
+    def _found_again(self) -> Client:
+        self._client = self._way.find()
+        return self._client
+
+    def _tell_refusal(self, error: LegatoError) -> None:
+        self._screen.print(["", *self._paint.text(("✗ ", "bold red"), (plain(error.message), "red"), indent=2)])
+
+    def _spawn(self, work: Any) -> asyncio.Task[Any]:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+
+class Sent:
+    """Something that was typed. Its key makes it happen once."""
+
+    def __init__(self, text: str, command: bool) -> None:
+        self.text, self.command = text, command
+        self.key = uuid.uuid4().hex
+        self.turn: str | None = None
+
+
+class About:
+    """What the status line says of a conversation."""
+
+    def __init__(self, title: str = "") -> None:
+        self.title, self.model = title, ""
+        self.tokens, self.context = 0, 0.0
+        self.trouble = ""
+
+
+def _session(conversation: str) -> str:
+    return path_of("api", "sessions", conversation)
+
+
+def _count(tokens: int) -> str:
+    return str(tokens) if tokens < 1000 else f"{tokens / 1000:.1f}k" if tokens < 1_000_000 else f"{tokens / 1e6:.1f}M"
