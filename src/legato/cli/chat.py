@@ -2,8 +2,8 @@
 
 What is shown comes from one place, the conversation's events. What is typed is sent under a key of its own until the
 gateway has it, so a restart in between neither loses nor doubles it; it stands above the prompt as waiting until the
-events tell of it. A new talk has no conversation before its first message. Commands (`/title …`) are the gateway's; only
-leaving is ours.
+events tell of it. A new talk has no conversation before its first message. Commands (`/title …`) are the gateway's;
+only leaving is ours.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ import re
 import sys
 import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from legato.cli import care
 from legato.cli.client import Client, Refused, Way, path_of
 from legato.cli.paint import Paint, plain, short
 from legato.cli.screen import Offer, Screen
-from legato.cli.telling import Telling
+from legato.cli.telling import OWN, Telling
 from legato.cli.watching import START, WAITS, Gone, Lost, Opened, Watch
 from legato.errors import BadInput, LegatoError, StoreUnavailable
 
@@ -42,15 +42,13 @@ def run_chat(home: Path | None, *, last: bool, resume: str | None, model: str | 
     try:
         client = way.find()
         conversation = (
-            care._newest(client)["id"] if last else care.resolve(client, resume)["id"] if resume is not None else None
+            care.newest(client)["id"] if last else care.resolve(client, resume)["id"] if resume is not None else None
         )
         chat = Chat(way, client, model)
         asyncio.run(chat.run(conversation))
         for line in chat.farewell():
             click.echo(line)
     finally:
-        if way.owner:
-            click.echo("legato: the private gateway leaves once its turns are done …", err=True, nl=False)
         way.close()
 
 
@@ -82,7 +80,9 @@ class Chat:
         if conversation is not None:
             self._go_on_in(conversation, None)
         else:
-            self._screen.print(self._paint.dim("A new conversation. Enter sends, Alt-Enter or Ctrl-J begins a new line,"))
+            self._screen.print(
+                self._paint.dim("A new conversation. Enter sends, Alt-Enter or Ctrl-J begins a new line,")
+            )
             self._screen.print(self._paint.dim("Ctrl-C stops an answer, Ctrl-D leaves, /help tells the rest."))
         try:
             await self._screen.run()
@@ -97,6 +97,8 @@ class Chat:
         lines = [f"Not sent: {sent.text}" for sent in self._waiting if sent.turn is None]
         if self._conversation is not None:
             lines.append(f"Come back with: legato -r {self._conversation}")
+        if self._telling.turn is not None and self._way.owner:
+            lines.append("The answer is being finished; Ctrl-C leaves it for the next time.")
         return lines
 
     # -- what the screen asks for
@@ -120,10 +122,12 @@ class Chat:
         return False
 
     def live(self, most: int) -> list[str]:
-        waiting = [row for sent in self._waiting for row in self._paint.dim(f"› {short(sent.text, self._paint.width - 12)}")]
+        waiting = [
+            row for sent in self._waiting for row in self._paint.dim(f"› {short(sent.text, self._paint.width - 12)}")
+        ]
         waiting = waiting[:3]
         rows = self._telling.live(max(most - len(waiting), 1))
-        return [*rows, *([""] if waiting else []), *waiting, ""]
+        return [*rows, *([""] if rows and waiting else []), *waiting]
 
     def status(self) -> str:
         about = self._about
@@ -172,9 +176,9 @@ class Chat:
             try:
                 await (self._command(sent) if sent.command else self._say(sent))
             except Refused as error:
-                self._tell_refusal(error)
-                self._screen.put_back(sent.text)
                 self._done_with(sent)
+                self._screen.print(self._telling.said(sent.text, OWN))
+                self._tell_refusal(error)
             self._screen.changed()
 
     async def _say(self, sent: "Sent") -> None:
@@ -197,7 +201,7 @@ class Chat:
     async def _command(self, sent: "Sent") -> None:
         answer = await self._post("/v1/commands", {"text": sent.text, "conversation": self._conversation}, sent.key)
         self._done_with(sent)
-        self._screen.print(self._telling.said(sent.text, "›"))
+        self._screen.print(self._telling.said(sent.text, OWN))
         if answer["text"]:
             self._screen.print(["", *self._paint.markdown(plain(answer["text"]))])
         if answer["turn"]:
@@ -280,8 +284,10 @@ class Chat:
                         joining = False
                         await self._recap(watch.conversation)
                 case Lost(why=why):
-                    self._lost = f"connection lost, trying again… ({short(why, 60)})" if "legato serve" in why else (
-                        "connection lost, trying again…"
+                    self._lost = (
+                        f"connection lost, trying again… ({short(why, 60)})"
+                        if "legato serve" in why
+                        else ("connection lost, trying again…")
                     )
                 case Gone(why=why):
                     self._screen.print(["", *self._paint.text(("✗ ", "bold red"), (why, "red"))])
@@ -299,11 +305,10 @@ class Chat:
         by its items."""
         path = path_of("v1", "conversations", conversation, "items")
         page = await self._asked(lambda client: client.get(path, order="desc", limit=RECAP_ITEMS))
-        session = await self._asked(lambda client: client.get(_session(conversation)))
+        row = await self._described(conversation)
         items = page["data"][::-1]
         self._telling = self._new_telling(frozenset(item["id"] for item in items))
-        title = session["title"] or conversation
-        self._screen.print(["", *self._telling.recap(items, title, session["last_active"])])
+        self._screen.print(["", *self._telling.recap(items, care.called(row), row["updated_at"])])
 
     def _new_telling(self, known: frozenset[str] = frozenset()) -> Telling:
         return Telling(self._paint, self._own, known)
@@ -316,8 +321,7 @@ class Chat:
         if conversation is None:
             return
         try:
-            session = await self._asked(lambda client: client.get(_session(conversation)))
-            about.title = session["title"] or conversation
+            about.title = care.called(await self._described(conversation))
             usage = await self._asked(lambda c: c.get(path_of("v1", "conversations", conversation, "usage")))
             about.tokens = usage["total_tokens"]
             if turn is not None:
@@ -326,6 +330,11 @@ class Chat:
         except LegatoError as error:
             about.trouble = error.message
         self._screen.changed()
+
+    async def _described(self, conversation: str) -> Row:
+        found = await self._asked(lambda client: client.get("/v1/resolve", what=conversation))
+        row: Row = found["data"][0]
+        return row
 
     async def _measure(self, about: "About", response: Row) -> None:
         about.model = response["model"]
@@ -343,7 +352,7 @@ class Chat:
 
     # -- the gateway
 
-    async def _asked(self, ask: Any) -> Any:
+    async def _asked(self, ask: Callable[[Client], Any]) -> Any:
         return await asyncio.to_thread(ask, self._client)
 
     async def _find(self) -> None:
@@ -360,8 +369,8 @@ class Chat:
     def _tell_refusal(self, error: LegatoError) -> None:
         self._screen.print(["", *self._paint.text(("✗ ", "bold red"), (plain(error.message), "red"), indent=2)])
 
-    def _spawn(self, work: Any) -> asyncio.Task[Any]:
-        task = asyncio.ensure_future(work)
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task

@@ -246,7 +246,17 @@ class Way:
         """A gateway that ends with us."""
         self.close()
         self._say(f"legato: no gateway runs on {self.home}; a private one serves this {self._what}")
-        command = [sys.executable, "-m", "legato.cli.main", "serve", "--private", "--home", str(self.home), "--port", "0"]
+        command = [
+            sys.executable,
+            "-m",
+            "legato.cli.main",
+            "serve",
+            "--private",
+            "--home",
+            str(self.home),
+            "--port",
+            "0",
+        ]
         environ = {**os.environ, "LEGATO_LOG__LEVEL": "error"}
         with tempfile.TemporaryFile() as errors:
             self._process = subprocess.Popen(

@@ -10,7 +10,6 @@ import click
 from legato import __version__
 from legato.errors import LegatoError
 
-
 Command = Callable[..., Any]
 
 

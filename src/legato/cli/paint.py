@@ -81,7 +81,8 @@ class Paint:
         width = max(self.width - indent, LEAST)
         wrapped = [row for part in line.split("\n", allow_blank=True) for row in part.wrap(self._console, width)]
         return [
-            row if n == 0 else " " * indent + row for n, row in enumerate(self._rows(Text("\n").join(wrapped) or Text()))
+            row if n == 0 else " " * indent + row
+            for n, row in enumerate(self._rows(Text("\n").join(wrapped) or Text()))
         ]
 
     def code(self, line: str, language: str) -> str:

@@ -9,7 +9,7 @@ its cursor is: an answer that comes late would land in the typed text.
 import asyncio
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Protocol
 
@@ -119,11 +119,6 @@ class Screen:
         if self._frame is None:
             self._frame = asyncio.get_running_loop().call_later(FRAME, self._draw)
 
-    def put_back(self, text: str) -> None:
-        """Text that could not be sent, for another try."""
-        if not self._buffer.text:
-            self._buffer.document = Document(text)
-
     def _draw(self) -> None:
         self._frame = None
         if self._rows and self._app.is_running:
@@ -162,7 +157,7 @@ class Screen:
 
     def _live(self) -> AnyFormattedText:
         rows = self._talker.live(max(min(12, self._size[0] // 2), 2))
-        return ANSI("\n".join([*rows, ""]) if rows else "")
+        return ANSI("\n".join([*rows, ""]))
 
     def _status(self) -> AnyFormattedText:
         return [("class:status", "  " + self._talker.status())]
@@ -246,6 +241,3 @@ def _private(path: Path) -> str:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     os.close(os.open(path, os.O_CREAT | os.O_APPEND, 0o600))
     return str(path)
-
-
-Make = Callable[[Talker], Screen]

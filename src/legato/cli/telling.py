@@ -31,7 +31,6 @@ class Telling:
         self._paint, self._own, self._known = paint, own, known
         self.turn: str | None = None
         self.since = 0.0
-        self._skipped = False
         self._told: set[str] = set()
         self._writing: MarkdownStream | None = None
         self._calls: dict[str, Item] = {}
@@ -43,7 +42,7 @@ class Telling:
                 return self._admitted(event)
             case "turn.ended":
                 return self._ended(event)
-            case "turn.event" if not self._skipped:
+            case "turn.event":
                 return self._happened(event["event"])
         return []
 
@@ -57,20 +56,23 @@ class Telling:
 
     def _admitted(self, event: Event) -> list[str]:
         self.turn, self.since = event["turn"], time.monotonic()
-        self._told = {item["id"] for item in event["input"]}
-        self._skipped = bool(self._told & self._known)
-        if self._skipped:
-            return []
+        self._told = set(self._known)
         rows: list[str] = []
         for item in event["input"]:
+            said = text_of(item) if item["type"] == "message" else ""
+            own = self._own(event["turn"], said)
+            if item["id"] in self._known:
+                continue
+            self._told.add(item["id"])
             if item["type"] == "message":
-                said = text_of(item)
-                rows += self.said(said, OWN if self._own(event["turn"], said) else OTHER, item["role"])
+                rows += self.said(said, OWN if own else OTHER, item["role"])
             elif item["type"] == "function_call_output":
                 rows += ["", *self._call("✓", {"name": "tool", "arguments": ""}, str(item["output"]))]
         return rows
 
     def _happened(self, event: Event) -> list[str]:
+        if "item" in event and event["item"]["id"] in self._known:
+            return []
         match event["type"]:
             case "response.output_item.added" if event["item"]["type"] in ("message", "reasoning"):
                 rows = self._finish()
@@ -102,13 +104,12 @@ class Telling:
 
     def _ended(self, event: Event) -> list[str]:
         rows = self._finish()
-        if not self._skipped:
-            for item in event["output"]:  # what no event told: upkeep has none
-                if item["id"] not in self._told | self._known:
-                    rows += self._whole(item)
-            rows += [row for call in self._calls.values() for row in ["", *self._call("◌", call, "handed on")]]
-            rows += self._how(event)
-        self.turn, self._calls, self._skipped = None, {}, False
+        for item in event["output"]:  # what no event told: upkeep has none
+            if item["id"] not in self._told:
+                rows += self._whole(item)
+        rows += [row for call in self._calls.values() for row in ["", *self._call("◌", call, "handed on")]]
+        rows += self._how(event)
+        self.turn, self._calls = None, {}
         return rows
 
     def _how(self, event: Event) -> list[str]:
@@ -165,6 +166,8 @@ class Telling:
         header = " · ".join(part for part in (plain(title), last) if part)
         rows: list[str] = []
         shown = [item for item in items if item["type"] in ("message", "compaction")][-RECAP_TALK:]
+        while len(shown) > 1 and shown[0].get("role") == "assistant":
+            shown.pop(0)  # begin with a question
         for item in shown:
             if item["type"] == "compaction":
                 rows += ["", *self._folded(item)]
@@ -174,7 +177,9 @@ class Telling:
             else:
                 said = self.said(text_of(item), OWN, item["role"])
                 rows += _ends(said, RECAP_ROWS // 4, self._paint)
-        return [*self._paint.dim(f"── {header} ──"), *rows[-RECAP_ROWS:]]
+        if len(rows) > RECAP_ROWS:
+            rows = ["", *self._paint.dim("…"), *rows[-RECAP_ROWS:]]
+        return [*self._paint.dim(f"── {header} ──"), *rows]
 
 
 def _ends(rows: list[str], most: int, paint: Paint) -> list[str]:

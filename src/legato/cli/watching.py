@@ -16,7 +16,7 @@ from legato.cli.telling import Event
 from legato.errors import LegatoError
 
 WAITS = (0.1, 0.2, 0.5, 1.0)
-START = "0.9007199254740992"
+START = "0"
 """A cursor before everything."""
 
 
@@ -62,7 +62,9 @@ class Watch:
         failures = 0
         while not self._stopped.is_set():
             try:
-                self._following = self._find().follow(path_of("v1", "conversations", self.conversation, "events"), self._after)
+                self._following = self._find().follow(
+                    path_of("v1", "conversations", self.conversation, "events"), self._after
+                )
                 failures = 0
                 self._put(Opened())
                 self._read(self._following)

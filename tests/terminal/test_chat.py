@@ -1,0 +1,189 @@
+"""A talk in a terminal: what is typed, what is seen, and how one leaves."""
+
+from pathlib import Path
+
+from api.upstream import Upstream
+from serve.conftest import Serve
+from terminal.conftest import Open, conversations, only_conversation
+from terminal.terminal import ALT_ENTER, CTRL_C, CTRL_D, CTRL_J, ENTER, TAB, UP
+
+
+def test_an_answer_appears_as_it_comes_and_is_drawn_as_markdown(
+    serve: Serve, terminal: Open, upstream: Upstream
+) -> None:
+    """The unfinished part too; and in the end everything is there once."""
+    serve(env=upstream.settings)
+    chat = terminal()
+    talk = upstream.talk()
+    chat.say("tell me")
+    talk.say("# A head\n\nHalf of a")
+    chat.until("Half of a")
+    assert chat.style_of("A head").bold
+    talk.say(" line, **strong** words\n\n- one\n- two\n\n```python\nx = 1\n```\n")
+    chat.until("x = 1")
+    talk.say("| a | b |\n|---|---|\n| 東京 | 2 |\n\nthe end")
+    talk.end()
+    shown = chat.idle()
+    for once in ("› tell me", "A head", "Half of a line, strong words", "• one", "• two", "x = 1", "東京", "the end"):
+        assert shown.count(once) == 1, once
+    assert "**" not in shown
+    assert chat.style_of("strong").bold
+    assert not chat.style_of("words").bold
+
+
+def test_tools_reasoning_and_failures_are_shown(serve: Serve, terminal: Open, upstream: Upstream) -> None:
+    """Each in its own way, the call while it still runs."""
+    serve(env=upstream.settings)
+    chat = terminal()
+    first, second, third = upstream.talk(), upstream.talk(), upstream.talk()
+    chat.say("what time is it?")
+    first.think("I must look at a clock.")
+    chat.until("I must look at a clock.")
+    first.call("now", "{}")
+    first.end("tool_calls")
+    chat.until("✓ now")
+    second.say("It is late.")
+    second.end()
+    chat.until("It is late.")
+    chat.idle()
+    chat.say("and now?")
+    third.fail("the provider is on fire")
+    chat.until("on fire")
+    chat.until("/retry")
+    assert chat.style_of("✗").fg == "red"
+
+
+def test_many_lines_are_typed_and_pasted_before_one_enter_sends_them(serve: Serve, terminal: Open) -> None:
+    """Alt-Enter, Ctrl-J, a backslash at the end, and newlines that are pasted."""
+    server = serve()
+    chat = terminal()
+    chat.until(lambda: chat.prompted)
+    chat.type(f"reply only one{ALT_ENTER}two{CTRL_J}three\\{ENTER}four\x1b[200~\nfive\n\x1b[201~six")
+    chat.until(lambda: any(row.strip() == "six" for row in chat.screen.display))
+    chat.type(ENTER)
+    chat.until("idle")
+    chat.until(lambda: chat.shown.count("five") == 2)
+    chat.idle()
+    conversation = only_conversation(server)
+    assert server.said(conversation)[0] == ("user", "reply only one\ntwo\nthree\nfour\nfive\nsix")
+
+
+def test_what_was_typed_before_comes_back_with_the_arrow(serve: Serve, terminal: Open, home: Path) -> None:
+    """In the next chat as well; only its owner may read it."""
+    serve()
+    chat = terminal()
+    chat.say("reply only remembered")
+    chat.until(lambda: chat.shown.count("remembered") == 2)
+    chat.idle()
+    chat.type(CTRL_D)
+    assert chat.end() == 0
+    assert (home / "history").stat().st_mode & 0o777 == 0o600
+    again = terminal()
+    again.until(lambda: again.prompted)
+    again.type(UP)
+    again.until("› reply only remembered")
+
+
+def test_ctrl_c_stops_the_answer_and_never_the_chat(serve: Serve, terminal: Open, upstream: Upstream) -> None:
+    """What was written stays; the next question is answered."""
+    server = serve(env=upstream.settings)
+    chat = terminal()
+    talk, next_talk = upstream.talk(), upstream.talk()
+    chat.say("begin")
+    talk.say("only half")
+    chat.until("only half")
+    chat.type(CTRL_C)
+    chat.until("stopped")
+    chat.idle()
+    assert chat.shown.count("only half") == 1
+    chat.say("again")
+    next_talk.say("whole")
+    next_talk.end()
+    chat.until("whole")
+    conversation = only_conversation(server)
+    assert server.said(conversation)[1] == ("assistant", "only half")
+    talk.end()
+
+
+def test_ctrl_c_clears_what_is_typed_and_on_an_empty_line_tells_how_to_leave(serve: Serve, terminal: Open) -> None:
+    serve()
+    chat = terminal()
+    chat.until(lambda: chat.prompted)
+    chat.type("never sent")
+    chat.until("never sent")
+    chat.type(CTRL_C)
+    chat.until(lambda: "never sent" not in chat.shown)
+    chat.type(CTRL_C)
+    chat.until("Ctrl-D leaves.")
+
+
+def test_leaving_tells_how_to_come_back_and_an_unused_chat_leaves_nothing(serve: Serve, terminal: Open) -> None:
+    """No conversation without a message is ever recorded."""
+    server = serve()
+    unused = terminal()
+    unused.until(lambda: unused.prompted)
+    unused.type(CTRL_D)
+    assert unused.end() == 0
+    assert "Come back" not in unused.shown
+    assert conversations(server) == []
+    used = terminal("chat")
+    used.say("reply only hello there")
+    used.until(lambda: used.shown.count("hello there") == 2)
+    used.idle()
+    used.type(CTRL_D)
+    assert used.end() == 0
+    conversation = only_conversation(server)
+    assert f"Come back with: legato -r {conversation}" in used.shown
+
+
+def test_a_command_is_done_by_the_gateway_and_an_unknown_one_is_told_to_nobody(serve: Serve, terminal: Open) -> None:
+    """`//` begins a text with a slash."""
+    server = serve()
+    chat = terminal()
+    chat.say("reply only hello there")
+    chat.until(lambda: chat.shown.count("hello there") == 2)
+    chat.say("/title Greetings")
+    chat.until(lambda: "Greetings · " in "\n".join(chat.screen.display))
+    chat.say("/titel Oops")
+    chat.until("Did you mean /title?")
+    chat.say("//titel said")
+    chat.until("› /titel said")
+    chat.idle()
+    conversation = only_conversation(server)
+    said = [text for role, text in server.said(conversation) if role == "user"]
+    assert said == ["reply only hello there", "/titel said"]
+
+
+def test_new_begins_another_conversation_and_resume_comes_back_with_a_recap(serve: Serve, terminal: Open) -> None:
+    server = serve()
+    chat = terminal()
+    chat.say("reply only of cats")
+    chat.until(lambda: chat.shown.count("of cats") == 2)
+    chat.say("/new Dogs")
+    chat.until("begins a new conversation")
+    chat.say("reply only of dogs")
+    chat.until(lambda: chat.shown.count("of dogs") == 2)
+    chat.until(lambda: "Dogs · " in "\n".join(chat.screen.display))
+    chat.say("/resume")
+    chat.until("── reply only of cats")
+    chat.say("what did I say?")
+    chat.until('seen: 3 messages, first "reply only of cats"')
+    rows = conversations(server)
+    assert {row["title"] for row in rows} >= {"Dogs"}
+    assert len(rows) == 2
+
+
+def test_tab_completes_commands_and_names(serve: Serve, terminal: Open) -> None:
+    server = serve()
+    server.say("hello", "my-project")
+    chat = terminal()
+    chat.until(lambda: chat.prompted)
+    chat.type("/res")
+    chat.until("go on with another")
+    chat.type(f"{CTRL_C}/stat{TAB}")
+    chat.until("› /status")
+    chat.type(f"{CTRL_C}/resume my{TAB}")
+    chat.until("› /resume my-project")
+    chat.type(ENTER)
+    chat.until("── hello")
+
