@@ -38,7 +38,7 @@ class Terminal:
 
     def say(self, text: str) -> None:
         """Type a line once the prompt is there, and send it."""
-        self.until(lambda: self.prompted)
+        self.ready()
         self.type(text)
         self.until(lambda: text[-40:] in "".join(self.screen.display).replace("  ", ""))
         self.type(ENTER)
@@ -65,9 +65,13 @@ class Terminal:
         """Look until nothing runs."""
         return self.until(lambda: "· idle" in "\n".join(self.screen.display))
 
-    @property
-    def prompted(self) -> bool:
-        return any(row.startswith("› ") for row in self.screen.display)
+    def ready(self) -> str:
+        """Look until something can be typed."""
+        return self.until(lambda: any(row.startswith("› ") for row in self.screen.display))
+
+    def answered(self, text: str) -> str:
+        """Look until a row says this and nothing else."""
+        return self.until(lambda: text in self.rows)
 
     @property
     def rows(self) -> list[str]:

@@ -57,12 +57,12 @@ def test_many_lines_are_typed_and_pasted_before_one_enter_sends_them(serve: Serv
     """Alt-Enter, Ctrl-J, a backslash at the end, and newlines that are pasted."""
     server = serve()
     chat = terminal()
-    chat.until(lambda: chat.prompted)
+    chat.ready()
     chat.type(f"reply only one{ALT_ENTER}two{CTRL_J}three\\{ENTER}four\x1b[200~\nfive\n\x1b[201~six")
     chat.until(lambda: any(row.strip() == "six" for row in chat.screen.display))
     chat.type(ENTER)
     chat.until("idle")
-    chat.until(lambda: chat.shown.count("five") == 2)
+    chat.answered("five")
     chat.idle()
     conversation = only_conversation(server)
     assert server.said(conversation)[0] == ("user", "reply only one\ntwo\nthree\nfour\nfive\nsix")
@@ -73,13 +73,13 @@ def test_what_was_typed_before_comes_back_with_the_arrow(serve: Serve, terminal:
     serve()
     chat = terminal()
     chat.say("reply only remembered")
-    chat.until(lambda: chat.shown.count("remembered") == 2)
+    chat.answered("remembered")
     chat.idle()
     chat.type(CTRL_D)
     assert chat.end() == 0
     assert (home / "history").stat().st_mode & 0o777 == 0o600
     again = terminal()
-    again.until(lambda: again.prompted)
+    again.ready()
     again.type(UP)
     again.until("› reply only remembered")
 
@@ -108,7 +108,7 @@ def test_ctrl_c_stops_the_answer_and_never_the_chat(serve: Serve, terminal: Open
 def test_ctrl_c_clears_what_is_typed_and_on_an_empty_line_tells_how_to_leave(serve: Serve, terminal: Open) -> None:
     serve()
     chat = terminal()
-    chat.until(lambda: chat.prompted)
+    chat.ready()
     chat.type("never sent")
     chat.until("never sent")
     chat.type(CTRL_C)
@@ -121,14 +121,14 @@ def test_leaving_tells_how_to_come_back_and_an_unused_chat_leaves_nothing(serve:
     """No conversation without a message is ever recorded."""
     server = serve()
     unused = terminal()
-    unused.until(lambda: unused.prompted)
+    unused.ready()
     unused.type(CTRL_D)
     assert unused.end() == 0
     assert "Come back" not in unused.shown
     assert conversations(server) == []
     used = terminal("chat")
     used.say("reply only hello there")
-    used.until(lambda: used.shown.count("hello there") == 2)
+    used.answered("hello there")
     used.idle()
     used.type(CTRL_D)
     assert used.end() == 0
@@ -141,7 +141,7 @@ def test_a_command_is_done_by_the_gateway_and_an_unknown_one_is_told_to_nobody(s
     server = serve()
     chat = terminal()
     chat.say("reply only hello there")
-    chat.until(lambda: chat.shown.count("hello there") == 2)
+    chat.answered("hello there")
     chat.say("/title Greetings")
     chat.until(lambda: "Greetings · " in "\n".join(chat.screen.display))
     chat.say("/titel Oops")
@@ -158,11 +158,11 @@ def test_new_begins_another_conversation_and_resume_comes_back_with_a_recap(serv
     server = serve()
     chat = terminal()
     chat.say("reply only of cats")
-    chat.until(lambda: chat.shown.count("of cats") == 2)
+    chat.answered("of cats")
     chat.say("/new Dogs")
     chat.until("begins a new conversation")
     chat.say("reply only of dogs")
-    chat.until(lambda: chat.shown.count("of dogs") == 2)
+    chat.answered("of dogs")
     chat.until(lambda: "Dogs · " in "\n".join(chat.screen.display))
     chat.say("/resume")
     chat.until("── reply only of cats")
@@ -177,7 +177,7 @@ def test_tab_completes_commands_and_names(serve: Serve, terminal: Open) -> None:
     server = serve()
     server.say("hello", "my-project")
     chat = terminal()
-    chat.until(lambda: chat.prompted)
+    chat.ready()
     chat.type("/res")
     chat.until("go on with another")
     chat.type(f"{CTRL_C}/stat{TAB}")
@@ -185,5 +185,4 @@ def test_tab_completes_commands_and_names(serve: Serve, terminal: Open) -> None:
     chat.type(f"{CTRL_C}/resume my{TAB}")
     chat.until("› /resume my-project")
     chat.type(ENTER)
-    chat.until("── hello")
-
+    chat.until("── my-project")

@@ -47,13 +47,13 @@ def test_two_terminals_see_the_same_turns_in_the_same_order(serve: Serve, termin
     one, two = terminal("-r", "talk"), terminal("-r", "talk")
     for chat in (one, two):
         chat.until("the start")
-        chat.until(lambda chat=chat: chat.prompted)  # type: ignore[misc]
+        chat.ready()
     one.type("reply only first\r")
     two.type("reply only second\r")
     one.type("reply only third\r")
     for chat in (one, two):
         for text in ("first", "second", "third"):
-            chat.until(lambda chat=chat, text=text: f"\n{text}\n" in chat.shown)  # type: ignore[misc]
+            chat.answered(text)
         chat.idle()
     assert _said(one) == _said(two)
     assert "› reply only first" in one.shown
@@ -80,12 +80,12 @@ def test_without_a_gateway_a_private_one_serves_the_chat_and_ends_with_it(termin
     chat = terminal()
     chat.until("a private one serves this chat")
     chat.say("reply only remembered")
-    chat.until(lambda: chat.shown.count("remembered") == 2)
+    chat.answered("remembered")
     chat.idle()
     chat.kill()
     again = terminal("-c")
     again.until("── reply only remembered")
-    again.until(lambda: again.prompted)
+    again.ready()
     again.type(CTRL_D)
     assert again.end() == 0
     assert not (home / "url").exists()
@@ -96,15 +96,15 @@ def test_a_second_terminal_finds_the_first_ones_gateway_and_outlives_it(terminal
     """When the owner leaves, the other starts its own and goes on."""
     one = terminal()
     one.say("reply only from the first")
-    one.until(lambda: one.shown.count("from the first") == 2)
+    one.answered("from the first")
     two = terminal("-c")
     two.until("── reply only from the first")
     assert "a private one" not in two.shown
-    two.until(lambda: two.prompted)
+    two.ready()
     one.type(CTRL_D)
     assert one.end() == 0
     two.say("reply only from the second")
-    two.until(lambda: two.shown.count("from the second") == 2)
+    two.answered("from the second")
     two.idle()
     two.say("what do you remember?")
     two.until("seen: 5 messages")
@@ -116,7 +116,7 @@ def test_a_chat_whose_gateway_is_elsewhere_asks_nothing_of_its_own_home(serve: S
     chat = Terminal(tmp_path / "other", env=settings)
     try:
         chat.say("reply only far away")
-        chat.until(lambda: chat.shown.count("far away") == 2)
+        chat.answered("far away")
     finally:
         chat.close()
     assert len(conversations(server)) == 1

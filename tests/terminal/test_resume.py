@@ -41,9 +41,7 @@ def test_the_newest_is_gone_on_with(serve: Serve, terminal: Open) -> None:
     chat.until("── dogs")
 
 
-def test_a_turn_under_way_is_seen_from_its_start_by_who_joins(
-    serve: Serve, terminal: Open, upstream: Upstream
-) -> None:
+def test_a_turn_under_way_is_seen_from_its_start_by_who_joins(serve: Serve, terminal: Open, upstream: Upstream) -> None:
     """And then as it comes; it is not in the recap as well."""
     server = serve(env=upstream.settings)
     first, talk = upstream.talk(), upstream.talk()

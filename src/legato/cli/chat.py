@@ -70,13 +70,14 @@ class Chat:
         self._about = About()
         self._lost = ""
         self._commands: list[Row] = []
+        self._names: list[tuple[str, str]] = []
         self._tasks: set[asyncio.Task[Any]] = set()
 
     async def run(self, conversation: str | None) -> None:
         """Until the person leaves."""
         self._way.hush()
         self._spawn(self._send_all())
-        self._spawn(self._learn_commands())
+        self._spawn(self._learn_words())
         if conversation is not None:
             self._go_on_in(conversation, None)
         else:
@@ -143,12 +144,15 @@ class Chat:
         elif self._waiting:
             parts.append("sending")
         else:
-            parts.append("idle")
+            parts.append(short(about.trouble, 40) if about.trouble else "idle")
         return " · ".join(part for part in parts if part)
 
     def offers(self, text: str) -> Iterable[Offer]:
         if naming := NAMING.match(text):
-            yield from self._names(naming[1])
+            begun = naming[1].lower()
+            for name, meaning in self._names:
+                if begun in name.lower():
+                    yield name, meaning, len(begun)
         elif re.fullmatch(r"/[a-z]*", text):
             for row in [*self._commands, {"name": "quit", "help": "Leave."}]:
                 if row["name"].startswith(text[1:]):
@@ -156,16 +160,6 @@ class Chat:
 
     def resized(self, width: int) -> None:
         self._paint.width = width
-
-    def _names(self, begun: str) -> Iterable[Offer]:
-        try:
-            rows = self._client.get("/v1/conversations", limit=100)["data"]
-        except LegatoError:
-            return
-        for row in rows:
-            name = row["name"] or row["title"]
-            if name and begun.lower() in name.lower():
-                yield name, plain(row["title"] or row["id"]), len(begun)
 
     # -- sending
 
@@ -201,6 +195,7 @@ class Chat:
     async def _command(self, sent: "Sent") -> None:
         answer = await self._post("/v1/commands", {"text": sent.text, "conversation": self._conversation}, sent.key)
         self._done_with(sent)
+        self._spawn(self._learn_words())
         self._screen.print(self._telling.said(sent.text, OWN))
         if answer["text"]:
             self._screen.print(["", *self._paint.markdown(plain(answer["text"]))])
@@ -327,6 +322,7 @@ class Chat:
             if turn is not None:
                 response = await self._asked(lambda client: client.get(path_of("v1", "responses", turn)))
                 await self._measure(about, response)
+            about.trouble = ""
         except LegatoError as error:
             about.trouble = error.message
         self._screen.changed()
@@ -344,11 +340,16 @@ class Chat:
         window = next((row.get("context_window") for row in models if row["id"] == about.model), None)
         about.context = response["usage"]["total_tokens"] / window if window else 0.0
 
-    async def _learn_commands(self) -> None:
+    async def _learn_words(self) -> None:
+        """What can be completed."""
         try:
             self._commands = (await self._asked(lambda client: client.get("/v1/commands")))["data"]
+            rows = (await self._asked(lambda client: client.get("/v1/conversations", limit=100)))["data"]
         except LegatoError as error:
             self._about.trouble = error.message
+            return
+        named = [(row["name"] or row["title"], row) for row in rows if row["name"] or row["title"]]
+        self._names = [(plain(name), short(row["title"] or row["preview"] or row["id"], 50)) for name, row in named]
 
     # -- the gateway
 

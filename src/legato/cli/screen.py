@@ -15,7 +15,7 @@ from typing import Protocol
 
 from prompt_toolkit.application import Application
 from prompt_toolkit.buffer import Buffer
-from prompt_toolkit.completion import CompleteEvent, Completer, Completion, ThreadedCompleter
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion, get_common_complete_suffix
 from prompt_toolkit.document import Document
 from prompt_toolkit.filters import Condition, has_completions
 from prompt_toolkit.formatted_text import ANSI, AnyFormattedText
@@ -35,6 +35,7 @@ from prompt_toolkit.layout import (
 )
 from prompt_toolkit.layout.controls import BufferControl
 from prompt_toolkit.layout.menus import CompletionsMenu
+from prompt_toolkit.output import ColorDepth
 from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.styles import Style
 
@@ -83,9 +84,10 @@ class Screen:
         self._talker = talker
         self._rows: list[str] = []
         self._frame: asyncio.TimerHandle | None = None
+        self._offered = _Offered(talker)
         self._buffer = Buffer(
             history=FileHistory(_private(history)),
-            completer=ThreadedCompleter(_Offered(talker)),
+            completer=self._offered,
             complete_while_typing=Condition(lambda: self._buffer.text.startswith("/")),
             accept_handler=self._accepted,
             multiline=True,
@@ -188,10 +190,13 @@ class Screen:
 
         @keys.add("tab")
         def complete(event: KeyPressEvent) -> None:
-            if event.current_buffer.complete_state:
-                event.current_buffer.complete_next()
+            buffer = event.current_buffer
+            if buffer.complete_state is None:  # the menu may be on its way; what all offers share is known now
+                offered = list(self._offered.get_completions(buffer.document, CompleteEvent()))
+                buffer.insert_text(get_common_complete_suffix(buffer.document, offered))
+                buffer.start_completion()
             else:
-                event.current_buffer.start_completion(insert_common_part=True)
+                buffer.complete_next()
 
         @keys.add("s-tab", filter=has_completions)
         def complete_back(event: KeyPressEvent) -> None:
@@ -233,7 +238,8 @@ class _Output(Vt100_Output):
 
 
 def _output() -> Vt100_Output:
-    return _Output.from_pty(sys.stdout, term=os.environ.get("TERM"), enable_bell=False)
+    term, depth = os.environ.get("TERM"), ColorDepth.from_env()  # which is told of NO_COLOR
+    return _Output.from_pty(sys.stdout, term=term, default_color_depth=depth, enable_bell=False)
 
 
 def _private(path: Path) -> str:
