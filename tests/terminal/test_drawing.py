@@ -5,6 +5,7 @@ import pytest
 from api.upstream import Upstream
 from serve.conftest import Serve
 from terminal.conftest import Open
+from terminal.terminal import CTRL_C, CTRL_D
 
 LINES = 10_000
 LONG = {
@@ -122,3 +123,20 @@ def test_colours_are_left_out_where_they_are_not_wanted(serve: Serve, terminal: 
     chat.idle()
     looks = {char.fg for line in chat.screen.buffer.values() for char in line.values()}
     assert looks == {"default"}
+
+
+def test_a_terminal_that_can_only_print_is_written_to_line_by_line(serve: Serve, terminal: Open) -> None:
+    """No escape at all; Ctrl-C stops an answer there too, and Ctrl-D leaves."""
+    serve()
+    chat = terminal(env={"TERM": "dumb"})
+    chat.until("A new conversation.")
+    chat.type("reply only `code` and **strong**\n")
+    chat.answered("code and strong")
+    chat.type("sleep 600\n")
+    chat.until("› sleep 600")
+    chat.type(CTRL_C)
+    chat.until("stopped")
+    chat.type(CTRL_D)
+    assert chat.end() == 0
+    assert "Come back with" in chat.shown
+    assert b"\x1b" not in chat.written

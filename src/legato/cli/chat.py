@@ -7,6 +7,7 @@ only leaving is ours.
 """
 
 import asyncio
+import os
 import re
 import sys
 import time
@@ -19,6 +20,7 @@ import click
 
 from legato.cli import care
 from legato.cli.client import Client, Refused, Way, path_of
+from legato.cli.lines import Lines
 from legato.cli.paint import Paint, plain, short
 from legato.cli.screen import Offer, Screen
 from legato.cli.telling import OWN, Telling
@@ -30,6 +32,8 @@ LEAVE = ("/quit", "/exit")
 NAMING = re.compile(r"/(?:resume|bind)\s+(.*)$", re.DOTALL)
 RECAP_ITEMS = 100
 PATIENCE = 60.0
+WAITING = 3
+"""Messages on their way that are shown."""
 
 Row = dict[str, Any]
 
@@ -58,7 +62,8 @@ class Chat:
     def __init__(self, way: Way, client: Client, model: str | None) -> None:
         self._way, self._client, self._model = way, client, model
         self._paint = Paint()
-        self._screen = Screen(self, way.home / "history")
+        dumb = os.environ.get("TERM", "dumb") in ("dumb", "unknown")
+        self._screen: Lines | Screen = Lines(self) if dumb else Screen(self, way.home / "history")
         self._telling = self._new_telling()
         self._watch: Watch | None = None
         self._told: asyncio.Task[None] | None = None
@@ -123,12 +128,14 @@ class Chat:
         return False
 
     def live(self, most: int) -> list[str]:
+        width = self._paint.width - 4
         waiting = [
-            row for sent in self._waiting for row in self._paint.dim(f"› {short(sent.text, self._paint.width - 12)}")
+            row for sent in self._waiting[:WAITING] for row in self._paint.dim(f"{OWN} {short(sent.text, width)}")
         ]
-        waiting = waiting[:3]
+        if len(self._waiting) > WAITING:
+            waiting += self._paint.dim(f"  … and {len(self._waiting) - WAITING} more")
         rows = self._telling.live(max(most - len(waiting), 1))
-        return [*rows, *([""] if rows and waiting else []), *waiting]
+        return [*rows, *([""] if waiting else []), *waiting]
 
     def status(self) -> str:
         about = self._about

@@ -92,7 +92,7 @@ class Screen:
             accept_handler=self._accepted,
             multiline=True,
         )
-        self._app: Application[None] = Application(
+        self._app = _App(
             layout=self._layout(),
             key_bindings=self._keys(),
             style=STYLE,
@@ -217,6 +217,26 @@ class Screen:
             event.app.renderer.clear()
 
         return keys
+
+
+class _App(Application[None]):
+    """Finds its own rows again after the terminal has become narrower and has wrapped them."""
+
+    def _on_resize(self) -> None:
+        self.output.cursor_up(self._rows_more())
+        super()._on_resize()
+
+    def _rows_more(self) -> int:
+        """How many rows the part above the cursor has grown by."""
+        screen, width = self.renderer.last_rendered_screen, self.output.get_size().columns
+        if screen is None or width <= 0:
+            return 0
+        cursor = screen.get_cursor_position(self.layout.current_window)
+        more = cursor.x // width
+        for y in range(cursor.y):
+            drawn = [x + char.width for x, char in screen.data_buffer[y].items() if char.char.strip()]
+            more += (max(drawn, default=1) - 1) // width
+        return more
 
 
 class _Offered(Completer):
