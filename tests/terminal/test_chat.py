@@ -186,3 +186,12 @@ def test_tab_completes_commands_and_names(serve: Serve, terminal: Open) -> None:
     chat.until("› /resume my-project")
     chat.type(ENTER)
     chat.until("── my-project")
+
+
+def test_a_call_that_failed_is_marked(serve: Serve, terminal: Open) -> None:
+    serve()
+    chat = terminal()
+    chat.say('call nonsense {"a": 1}')
+    chat.until("✗ nonsense")
+    chat.say("call now {}")
+    chat.until("✓ now")

@@ -239,20 +239,20 @@ def item(entry_id: str, body: AnyBody, status: str | None = None) -> dict[str, A
                 "arguments": arguments,
                 "status": status or "completed",
             }
-        case ToolResult(call_id=call_id, output=output):
-            return {
-                "id": entry_id,
-                "type": "function_call_output",
-                "call_id": call_id,
-                "output": output,
-                "status": "completed",
-            }
+        case ToolResult(call_id=call_id, output=output, is_error=is_error):
+            return answered(entry_id, call_id, output, is_error)
         case Compaction():
             return compacted(entry_id, body)
         case Note():
             return None
         case _:
             return None
+
+
+def answered(entry_id: str, call_id: str, output: str, is_error: bool) -> dict[str, Any]:
+    """The result of a call; the API has no word for one that failed."""
+    told = {"id": entry_id, "type": "function_call_output", "call_id": call_id, "output": output, "status": "completed"}
+    return told | ({"legato": {"is_error": True}} if is_error else {})
 
 
 def compacted(entry_id: str, body: Compaction) -> dict[str, Any]:

@@ -8,7 +8,7 @@ theirs. Extension data goes into fields; there are no event types of our own.
 from collections.abc import Iterator
 from typing import Any
 
-from legato.api.items import compacted, output_text
+from legato.api.items import answered, compacted, output_text
 from legato.domain.events import Answered, AnyEvent, Closed, Delta, Folded, Opened
 
 WireEvent = dict[str, Any]
@@ -52,9 +52,8 @@ class ResponseStream:
                 yield self._delta(item, text)
             case Closed(index=index, incomplete=incomplete):
                 yield from self._closed(self._items.pop(index), "incomplete" if incomplete else "completed")
-            case Answered(index=index, id=id, call_id=call_id, output=output):
-                told = {"id": id, "type": "function_call_output", "call_id": call_id, "output": output}
-                told["status"] = "completed"
+            case Answered(index=index, id=id, call_id=call_id, output=output, is_error=is_error):
+                told = answered(id, call_id, output, is_error)
                 yield self._event("response.output_item.added", output_index=index, item=told)
                 yield self._event("response.output_item.done", output_index=index, item=told)
             case Folded(index=index, id=id, compaction=compaction):
