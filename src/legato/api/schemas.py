@@ -192,11 +192,16 @@ class FunctionCallItem(Struct, tag="function_call", tag_field="type"):
     status: ItemStatus
 
 
+class Failed(Struct):
+    is_error: bool
+
+
 class FunctionCallOutputItem(Struct, tag="function_call_output", tag_field="type"):
     id: str
     call_id: str
     output: str
     status: ItemStatus
+    legato: Failed | UnsetType = UNSET
 
 
 class Folded(Struct):

@@ -9,12 +9,15 @@ only leaving is ours.
 import asyncio
 import os
 import re
+import signal
 import sys
+import threading
 import time
 import uuid
 from collections.abc import Callable, Coroutine, Iterable
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import click
 
@@ -36,19 +39,21 @@ WAITING = 3
 """Messages on their way that are shown."""
 
 Row = dict[str, Any]
+T = TypeVar("T")
 
 
 def run_chat(home: Path | None, *, last: bool, resume: str | None, model: str | None) -> None:
     """Talk until Ctrl-D."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise BadInput("A chat needs a terminal. To ask one thing from a script: legato ask TEXT")
-    way = Way(home, click.echo, "chat")
+    way = Way(home, click.echo, "chat", PATIENCE)
     try:
         client = way.find()
+        commands = client.get("/v1/commands")["data"]
         conversation = (
             care.newest(client)["id"] if last else care.resolve(client, resume)["id"] if resume is not None else None
         )
-        chat = Chat(way, client, model)
+        chat = Chat(way, client, model, commands)
         asyncio.run(chat.run(conversation))
         for line in chat.farewell():
             click.echo(line)
@@ -59,7 +64,7 @@ def run_chat(home: Path | None, *, last: bool, resume: str | None, model: str | 
 class Chat:
     """A talk: where it goes on, what was sent, and what is under way."""
 
-    def __init__(self, way: Way, client: Client, model: str | None) -> None:
+    def __init__(self, way: Way, client: Client, model: str | None, commands: list[Row]) -> None:
         self._way, self._client, self._model = way, client, model
         self._paint = Paint()
         dumb = os.environ.get("TERM", "dumb") in ("dumb", "unknown")
@@ -74,7 +79,7 @@ class Chat:
         self._outbox: asyncio.Queue[Sent] = asyncio.Queue()
         self._about = About()
         self._lost = ""
-        self._commands: list[Row] = []
+        self._commands = commands
         self._names: list[tuple[str, str]] = []
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -82,7 +87,9 @@ class Chat:
         """Until the person leaves."""
         self._way.hush()
         self._spawn(self._send_all())
-        self._spawn(self._learn_words())
+        self._spawn(self._learn_names())
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            asyncio.get_running_loop().add_signal_handler(number, self._screen.leave)
         if conversation is not None:
             self._go_on_in(conversation, None)
         else:
@@ -152,7 +159,10 @@ class Chat:
             parts.append("sending")
         else:
             parts.append(short(about.trouble, 40) if about.trouble else "idle")
-        return " · ".join(part for part in parts if part)
+        parts = [part for part in parts if part]
+        while len(parts) > 2 and len(" · ".join(parts)) > self._paint.width - 4:
+            parts.pop(-2)
+        return " · ".join(parts)
 
     def offers(self, text: str) -> Iterable[Offer]:
         if naming := NAMING.match(text):
@@ -179,7 +189,7 @@ class Chat:
             except Refused as error:
                 self._done_with(sent)
                 self._screen.print(self._telling.said(sent.text, OWN))
-                self._tell_refusal(error)
+                self._tell_refusal(error.message)
             self._screen.changed()
 
     async def _say(self, sent: "Sent") -> None:
@@ -195,14 +205,17 @@ class Chat:
         if self._conversation is None:
             self._begin(answer["conversation"]["id"])
             if self._titled:
-                title, self._titled = self._titled, None
-                await self._asked(lambda client: client.patch(_session(answer["conversation"]["id"]), {"title": title}))
-                self._spawn(self._learn())
+                self._spawn(self._entitle(answer["conversation"]["id"], self._titled))
+                self._titled = None
+
+    async def _entitle(self, conversation: str, title: str) -> None:
+        await self._asked(lambda client: client.patch(path_of("api", "sessions", conversation), {"title": title}))
+        await self._learn()
 
     async def _command(self, sent: "Sent") -> None:
         answer = await self._post("/v1/commands", {"text": sent.text, "conversation": self._conversation}, sent.key)
         self._done_with(sent)
-        self._spawn(self._learn_words())
+        self._spawn(self._learn_names())
         self._screen.print(self._telling.said(sent.text, OWN))
         if answer["text"]:
             self._screen.print(["", *self._paint.markdown(plain(answer["text"]))])
@@ -220,21 +233,18 @@ class Chat:
         failures = 0
         while True:
             try:
-                return await self._asked(lambda client: client.post(path, body, key=key, timeout=PATIENCE))
+                return await self._asked(lambda client: client.post(path, body, key=key))
             except Refused as error:
                 if error.status != 503:
                     raise
             except StoreUnavailable as error:
-                self._lost = self._lost or f"connection lost, trying again… ({short(error.message, 60)})"
+                self._lost = _lost(error.message)
             await asyncio.sleep(WAITS[min(failures, len(WAITS) - 1)])
             failures += 1
             await self._find()
 
     async def _stop(self, turn: str) -> None:
-        try:
-            await self._asked(lambda client: client.post(path_of("v1", "responses", turn, "cancel")))
-        except LegatoError as error:
-            self._tell_refusal(error)
+        await self._asked(lambda client: client.post(path_of("v1", "responses", turn, "cancel")))
 
     def _done_with(self, sent: "Sent") -> None:
         if sent in self._waiting:
@@ -246,7 +256,7 @@ class Chat:
             if sent.turn == turn or (sent.turn is None and not sent.command and sent.text == text):
                 self._waiting.remove(sent)
                 return True
-        return turn in self._mine
+        return turn in self._mine or any(sent.command for sent in self._waiting)  # which may have started it
 
     # -- where the talk goes on
 
@@ -283,16 +293,11 @@ class Chat:
                 case Opened():
                     self._lost = ""
                     if joining:
-                        joining = False
-                        await self._recap(watch.conversation)
+                        joining = not await self._recapped(watch.conversation)
                 case Lost(why=why):
-                    self._lost = (
-                        f"connection lost, trying again… ({short(why, 60)})"
-                        if "legato serve" in why
-                        else ("connection lost, trying again…")
-                    )
+                    self._lost = _lost(why)
                 case Gone(why=why):
-                    self._screen.print(["", *self._paint.text(("✗ ", "bold red"), (why, "red"))])
+                    self._tell_refusal(why)
                     self._start_anew(None)
                     return
                 case _:
@@ -302,15 +307,20 @@ class Chat:
                             self._spawn(self._learn(event["turn"]))
             self._screen.changed()
 
-    async def _recap(self, conversation: str) -> None:
-        """What was said before. The stream is open already, so nothing falls in between; what it tells again is known
-        by its items."""
+    async def _recapped(self, conversation: str) -> bool:
+        """Show what was said before. The stream is open already, so nothing falls in between; what it tells again is
+        known by its items. False when the gateway went away meanwhile."""
         path = path_of("v1", "conversations", conversation, "items")
-        page = await self._asked(lambda client: client.get(path, order="desc", limit=RECAP_ITEMS))
-        row = await self._described(conversation)
+        try:
+            page = await self._asked(lambda client: client.get(path, order="desc", limit=RECAP_ITEMS))
+            row = await self._described(conversation)
+        except StoreUnavailable as error:
+            self._lost = _lost(error.message)
+            return False
         items = page["data"][::-1]
         self._telling = self._new_telling(frozenset(item["id"] for item in items))
         self._screen.print(["", *self._telling.recap(items, care.called(row), row["updated_at"])])
+        return True
 
     def _new_telling(self, known: frozenset[str] = frozenset()) -> Telling:
         return Telling(self._paint, self._own, known)
@@ -347,10 +357,9 @@ class Chat:
         window = next((row.get("context_window") for row in models if row["id"] == about.model), None)
         about.context = response["usage"]["total_tokens"] / window if window else 0.0
 
-    async def _learn_words(self) -> None:
+    async def _learn_names(self) -> None:
         """What can be completed."""
         try:
-            self._commands = (await self._asked(lambda client: client.get("/v1/commands")))["data"]
             rows = (await self._asked(lambda client: client.get("/v1/conversations", limit=100)))["data"]
         except LegatoError as error:
             self._about.trouble = error.message
@@ -361,27 +370,34 @@ class Chat:
     # -- the gateway
 
     async def _asked(self, ask: Callable[[Client], Any]) -> Any:
-        return await asyncio.to_thread(ask, self._client)
+        return await _in_thread(ask, self._client)
 
     async def _find(self) -> None:
         try:
-            await asyncio.to_thread(self._found_again)
+            await _in_thread(lambda _: self._found_again(), self._client)
         except LegatoError as error:
-            self._lost = f"connection lost, trying again… ({short(error.message, 60)})"
+            self._lost = _lost(error.message)
             self._screen.changed()
 
     def _found_again(self) -> Client:
         self._client = self._way.find()
         return self._client
 
-    def _tell_refusal(self, error: LegatoError) -> None:
-        self._screen.print(["", *self._paint.text(("✗ ", "bold red"), (plain(error.message), "red"), indent=2)])
+    def _tell_refusal(self, why: str) -> None:
+        self._screen.print(["", *self._paint.text(("✗ ", "bold red"), (plain(why), "red"), indent=2)])
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._ended)
         return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """A fault of ours is told, not kept."""
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self._tell_refusal(error.message if isinstance(error, LegatoError) else f"A fault of the chat: {error!r}")
 
 
 class Sent:
@@ -402,8 +418,35 @@ class About:
         self.trouble = ""
 
 
-def _session(conversation: str) -> str:
-    return path_of("api", "sessions", conversation)
+def _lost(why: str) -> str:
+    hint = " start it again with: legato serve" if "legato serve" in why else ""
+    return f"connection lost, trying again…{hint}"
+
+
+async def _in_thread(ask: Callable[[Client], T], client: Client) -> T:
+    """Ask, without waiting for it on the screen's thread. Nobody waits for such a thread when the chat ends."""
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[T] = loop.create_future()
+
+    def settle(result: T | None, error: BaseException | None) -> None:
+        if answer.done():
+            return
+        if error is not None:
+            answer.set_exception(error)
+        else:
+            answer.set_result(cast(T, result))
+
+    def run() -> None:
+        result, failed = None, None
+        try:
+            result = ask(client)
+        except Exception as error:  # noqa: BLE001 - it is raised where it is awaited
+            failed = error
+        with suppress(RuntimeError):  # the chat has ended
+            loop.call_soon_threadsafe(settle, result, failed)
+
+    threading.Thread(target=run, daemon=True).start()
+    return await answer
 
 
 def _count(tokens: int) -> str:

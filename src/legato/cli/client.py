@@ -50,18 +50,17 @@ class Refused(LegatoError):
 class Client:
     """A gateway, and the key that opens it."""
 
-    def __init__(self, url: str, key: str) -> None:
+    def __init__(self, url: str, key: str, patience: float | None = None) -> None:
         self.url = url.rstrip("/")
-        self._key = key
+        self._key, self._patience = key, patience
 
     def get(self, path: str, **query: Any) -> Any:
         given = {name: value for name, value in query.items() if value is not None}
         return self._json("GET", f"{path}?{urlencode(given)}" if given else path)
 
-    def post(self, path: str, body: Any = None, *, key: str | None = None, timeout: float | None = None) -> Any:
+    def post(self, path: str, body: Any = None, *, key: str | None = None) -> Any:
         """What is sent again under the same key is done once."""
-        headers = {"Idempotency-Key": key} if key is not None else None
-        return self._json("POST", path, body, headers, timeout)
+        return self._json("POST", path, body, {"Idempotency-Key": key} if key is not None else None)
 
     def patch(self, path: str, body: Any) -> Any:
         return self._json("PATCH", path, body)
@@ -108,9 +107,8 @@ class Client:
         path: str,
         body: Any = None,
         headers: dict[str, str] | None = None,
-        timeout: float | None = None,
     ) -> Any:
-        with self._asked(method, path, body, headers, timeout) as response:
+        with self._asked(method, path, body, headers) as response:
             return json.loads(response.read())
 
     @contextmanager
@@ -123,7 +121,7 @@ class Client:
         timeout: float | None = None,
         chunks: Iterable[bytes] | None = None,
     ) -> Iterator[http.client.HTTPResponse]:
-        connection = self._connection(timeout)
+        connection = self._connection(timeout or self._patience)
         given = self._headers | (headers or {})
         if chunks is not None:
             given |= {"Content-Type": "application/jsonl", "Transfer-Encoding": "chunked"}
@@ -169,6 +167,7 @@ class Following:
                 *whole, rest = (rest + got).split(b"\n\n")
                 if batch := [told for block in whole if (told := _event(block)) is not None]:
                     yield batch
+        self._connection.close()
 
     def close(self) -> None:
         with suppress(OSError):
@@ -194,10 +193,16 @@ class Way:
     """The way to the gateway of a home. Where a private one ended, whoever needs one starts the next; where it was
     `legato serve`, it is waited for, because a private one would take its place."""
 
-    def __init__(self, home: Path | None, say: Callable[[str], None], what: str = "command") -> None:
+    def __init__(
+        self,
+        home: Path | None,
+        say: Callable[[str], None],
+        what: str = "command",
+        patience: float | None = None,
+    ) -> None:
         self._config, _ = load(home)
         self.home = self._config.home
-        self._say, self._what = say, what
+        self._say, self._what, self._patience = say, what, patience
         self._process: subprocess.Popen[bytes] | None = None
         self._kept = False
         self._finding = threading.Lock()
@@ -215,14 +220,14 @@ class Way:
         config = self._config
         key = config.client.key or _read(config.home / "key")
         if config.client.url:
-            return Client(config.client.url, key)
+            return Client(config.client.url, key, self._patience)
         url, _, kind = _read(config.home / PLACE).partition(" ")
         if url and (config.database.url or _owned(config.home / "legato.db.lock")) and Client(url, key).alive():
             self._kept = kind != PRIVATE
-            return Client(url, key)
+            return Client(url, key, self._patience)
         if self._kept:
             raise StoreUnavailable(f"No gateway runs on {self.home} any more. Start it again with: legato serve")
-        return Client(self._start(), _read(config.home / "key"))
+        return Client(self._start(), _read(config.home / "key"), self._patience)
 
     def close(self) -> None:
         """End the private gateway, if there is one of ours, once the turns that run are done. Ctrl-C leaves them for

@@ -4,6 +4,7 @@ For `TERM=dumb`: editors that run a shell, terminals for readers, slow lines.
 """
 
 import asyncio
+import shutil
 import signal
 import sys
 import threading
@@ -22,6 +23,7 @@ class Lines:
         """Until `leave`, or the end of the input."""
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGINT, self._talker.interrupted, "")
+        self._talker.resized(shutil.get_terminal_size().columns)
         threading.Thread(target=self._read, args=(loop,), daemon=True).start()
         try:
             await self._ended.wait()

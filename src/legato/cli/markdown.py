@@ -112,10 +112,6 @@ class MarkdownStream:
         if not text.strip():
             return []
         rows = self._paint.markdown(text, self._style)
-        while rows and not bare(rows[0]).strip():
-            rows.pop(0)
-        while rows and not bare(rows[-1]).strip():
-            rows.pop()
         return ["", *rows] if self._begun and not self._joined else rows
 
     # -- what grows without end

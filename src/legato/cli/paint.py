@@ -71,7 +71,9 @@ class Paint:
 
     def markdown(self, text: str, style: str = "") -> list[str]:
         page = _Page(text)
-        return self._rows(Styled(page, style) if style else page)
+        rows = self._rows(Styled(page, style) if style else page)
+        shown = [n for n, row in enumerate(rows) if bare(row).strip()]
+        return rows[shown[0] : shown[-1] + 1] if shown else []
 
     def text(self, *pieces: tuple[str, str], indent: int = 0) -> list[str]:
         """Pieces of text, each in a style; lines after the first are indented."""

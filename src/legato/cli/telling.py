@@ -34,6 +34,7 @@ class Telling:
         self._told: set[str] = set()
         self._writing: MarkdownStream | None = None
         self._calls: dict[str, Item] = {}
+        self._cut = False
 
     def take(self, event: Event) -> list[str]:
         """One event; the rows that are final now."""
@@ -78,7 +79,7 @@ class Telling:
                 rows = self._finish()
                 thinking = event["item"]["type"] == "reasoning"
                 self._writing = MarkdownStream(self._paint, "dim italic" if thinking else "")
-                return [*rows, ""]
+                return [*rows, *self._resumed(), ""]
             case "response.output_item.added" if event["item"]["type"] == "function_call":
                 self._calls[event["item"]["call_id"]] = dict(event["item"])
             case "response.output_text.delta" | "response.reasoning_summary_text.delta" if self._writing:
@@ -100,7 +101,15 @@ class Telling:
                 return ["", *self._call("✗" if failed else "✓", call, str(item["output"]))]
             case "compaction":
                 return ["", *self._folded(item)]
+        self._cut = item.get("status") == "incomplete"
         return self._finish()
+
+    def _resumed(self) -> list[str]:
+        """What follows an item that was cut off: the gateway was restarted, and the turn goes on."""
+        if not self._cut:
+            return []
+        self._cut = False
+        return ["", *self._paint.dim("⋯ interrupted here; the answer begins again")]
 
     def _ended(self, event: Event) -> list[str]:
         rows = self._finish()
@@ -109,7 +118,7 @@ class Telling:
                 rows += self._whole(item)
         rows += [row for call in self._calls.values() for row in ["", *self._call("◌", call, "handed on")]]
         rows += self._how(event)
-        self.turn, self._calls = None, {}
+        self.turn, self._calls, self._cut = None, {}, False
         return rows
 
     def _how(self, event: Event) -> list[str]:
@@ -120,7 +129,7 @@ class Telling:
             why = plain(event.get("error") or "The turn failed.")
             told = self._paint.text(("✗ ", "bold red"), (why, "red"), indent=2)
             return ["", *told, *self._paint.dim("  What you said is kept. /retry tries again.")]
-        return []
+        return ["", *self._paint.dim("⋯ cut off: the answer's limit was reached")] if self._cut else []
 
     def _finish(self) -> list[str]:
         rows = self._writing.close() if self._writing else []
