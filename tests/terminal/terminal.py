@@ -33,7 +33,7 @@ class Terminal:
 
     # -- what a person does
 
-    def type(self, keys: str) -> None:
+    def type(self, keys: str | bytes) -> None:
         self._child.send(keys)
 
     def say(self, text: str) -> None:

@@ -68,6 +68,17 @@ def test_many_lines_are_typed_and_pasted_before_one_enter_sends_them(serve: Serv
     assert server.said(conversation)[0] == ("user", "reply only one\ntwo\nthree\nfour\nfive\nsix")
 
 
+def test_bytes_that_are_no_text_are_typed_without_harm(serve: Serve, terminal: Open) -> None:
+    server = serve()
+    chat = terminal()
+    chat.ready()
+    chat.type(b"reply only odd \xff\xfe bytes")
+    chat.until("bytes")
+    chat.type(ENTER)
+    chat.answered("odd ?? bytes")
+    assert server.said(only_conversation(server))[1] == ("assistant", "odd ?? bytes")
+
+
 def test_what_was_typed_before_comes_back_with_the_arrow(serve: Serve, terminal: Open, home: Path) -> None:
     """In the next chat as well; only its owner may read it."""
     serve()

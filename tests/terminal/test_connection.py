@@ -1,5 +1,7 @@
 """What becomes of a talk when a gateway, a terminal or a connection does not live as long as it."""
 
+import os
+import signal
 from pathlib import Path
 
 from api.upstream import Upstream
@@ -90,6 +92,20 @@ def test_without_a_gateway_a_private_one_serves_the_chat_and_ends_with_it(termin
     assert again.end() == 0
     assert not (home / "url").exists()
     assert run("verify", "--home", str(home))[0] == 0
+
+
+def test_a_private_gateway_that_was_killed_is_started_again(terminal: Open, home: Path) -> None:
+    """By the terminal that needs it; nothing that was said is lost."""
+    chat = terminal()
+    chat.say("reply only before")
+    chat.answered("before")
+    chat.idle()
+    os.kill(int((home / "legato.db.lock").read_text().split()[-1]), signal.SIGKILL)
+    chat.say("reply only after")
+    chat.answered("after")
+    chat.idle()
+    chat.say("what do you remember?")
+    chat.until("seen: 5 messages")
 
 
 def test_a_second_terminal_finds_the_first_ones_gateway_and_outlives_it(terminal: Open) -> None:

@@ -11,23 +11,23 @@ import os
 import re
 import signal
 import sys
-import threading
 import time
 import uuid
-from collections.abc import Callable, Coroutine, Iterable
-from contextlib import suppress
+from collections.abc import Coroutine, Iterable
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import click
 
 from legato.cli import care
 from legato.cli.client import Client, Refused, Way, path_of
-from legato.cli.lines import Lines
+from legato.cli.line import Line
 from legato.cli.paint import Paint, plain, short
 from legato.cli.screen import Offer, Screen
+from legato.cli.standing import Standing, described
+from legato.cli.teletype import Teletype
 from legato.cli.telling import OWN, Telling
-from legato.cli.watching import START, WAITS, Gone, Lost, Opened, Watch
+from legato.cli.watching import START, Gone, Lost, Opened, Watch
 from legato.errors import BadInput, LegatoError, StoreUnavailable
 
 COMMAND = re.compile(r"/[a-z]+(\s|$)")
@@ -39,7 +39,6 @@ WAITING = 3
 """Messages on their way that are shown."""
 
 Row = dict[str, Any]
-T = TypeVar("T")
 
 
 def run_chat(home: Path | None, *, last: bool, resume: str | None, model: str | None) -> None:
@@ -65,10 +64,10 @@ class Chat:
     """A talk: where it goes on, what was sent, and what is under way."""
 
     def __init__(self, way: Way, client: Client, model: str | None, commands: list[Row]) -> None:
-        self._way, self._client, self._model = way, client, model
+        self._way, self._line, self._model = way, Line(way, client), model
         self._paint = Paint()
         dumb = os.environ.get("TERM", "dumb") in ("dumb", "unknown")
-        self._screen: Lines | Screen = Lines(self) if dumb else Screen(self, way.home / "history")
+        self._screen: Teletype | Screen = Teletype(self) if dumb else Screen(self, way.home / "history")
         self._telling = self._new_telling()
         self._watch: Watch | None = None
         self._told: asyncio.Task[None] | None = None
@@ -77,8 +76,7 @@ class Chat:
         self._waiting: list[Sent] = []
         self._mine: set[str] = set()
         self._outbox: asyncio.Queue[Sent] = asyncio.Queue()
-        self._about = About()
-        self._lost = ""
+        self._standing = Standing(model=model or "")
         self._commands = commands
         self._names: list[tuple[str, str]] = []
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -145,24 +143,12 @@ class Chat:
         return [*rows, *([""] if waiting else []), *waiting]
 
     def status(self) -> str:
-        about = self._about
-        parts = [short(about.title, 32) if about.title else "new conversation", about.model or self._model or ""]
-        if about.context:
-            parts.append(f"{about.context:.0%} of the context")
-        if about.tokens:
-            parts.append(f"{_count(about.tokens)} tokens")
-        if self._lost:
-            parts.append(self._lost)
-        elif self._telling.turn is not None:
-            parts.append(f"answering {time.monotonic() - self._telling.since:.0f}s · Ctrl-C stops")
-        elif self._waiting:
-            parts.append("sending")
-        else:
-            parts.append(short(about.trouble, 40) if about.trouble else "idle")
-        parts = [part for part in parts if part]
-        while len(parts) > 2 and len(" · ".join(parts)) > self._paint.width - 4:
-            parts.pop(-2)
-        return " · ".join(parts)
+        doing = self._line.lost
+        if not doing and self._telling.turn is not None:
+            doing = f"answering {time.monotonic() - self._telling.since:.0f}s · Ctrl-C stops"
+        elif not doing and self._waiting:
+            doing = "sending"
+        return self._standing.shown(doing, self._paint.width - 4)
 
     def offers(self, text: str) -> Iterable[Offer]:
         if naming := NAMING.match(text):
@@ -198,23 +184,26 @@ class Chat:
             body["model"] = self._model
         if self._conversation is not None:
             body["conversation"] = self._conversation
-        answer = await self._post("/v1/responses", body, sent.key)
+        answer = await self._line.post("/v1/responses", body, sent.key)
         sent.turn = answer["id"]
         self._mine.add(answer["id"])
-        self._about.model = answer["model"]
+        self._standing.model = answer["model"]
         if self._conversation is None:
-            self._begin(answer["conversation"]["id"])
+            self._go_on_in(answer["conversation"]["id"], START)
             if self._titled:
                 self._spawn(self._entitle(answer["conversation"]["id"], self._titled))
                 self._titled = None
 
     async def _entitle(self, conversation: str, title: str) -> None:
-        await self._asked(lambda client: client.patch(path_of("api", "sessions", conversation), {"title": title}))
+        await self._line.ask(lambda client: client.patch(path_of("api", "sessions", conversation), {"title": title}))
         await self._learn()
 
     async def _command(self, sent: "Sent") -> None:
-        answer = await self._post("/v1/commands", {"text": sent.text, "conversation": self._conversation}, sent.key)
+        asked = {"text": sent.text, "conversation": self._conversation}
+        answer = await self._line.post("/v1/commands", asked, sent.key)
         self._done_with(sent)
+        if sent.text.startswith("/model "):
+            self._model = None  # who was wished for at the start answers no longer
         self._spawn(self._learn_names())
         self._screen.print(self._telling.said(sent.text, OWN))
         if answer["text"]:
@@ -228,23 +217,8 @@ class Chat:
         else:
             self._spawn(self._learn())
 
-    async def _post(self, path: str, body: Row, key: str) -> Any:
-        """Until the gateway has taken it: the same key is done once, however often it is sent."""
-        failures = 0
-        while True:
-            try:
-                return await self._asked(lambda client: client.post(path, body, key=key))
-            except Refused as error:
-                if error.status != 503:
-                    raise
-            except StoreUnavailable as error:
-                self._lost = _lost(error.message)
-            await asyncio.sleep(WAITS[min(failures, len(WAITS) - 1)])
-            failures += 1
-            await self._find()
-
     async def _stop(self, turn: str) -> None:
-        await self._asked(lambda client: client.post(path_of("v1", "responses", turn, "cancel")))
+        await self._line.ask(lambda client: client.post(path_of("v1", "responses", turn, "cancel")))
 
     def _done_with(self, sent: "Sent") -> None:
         if sent in self._waiting:
@@ -260,20 +234,19 @@ class Chat:
 
     # -- where the talk goes on
 
-    def _begin(self, conversation: str) -> None:
-        """The first message of a new conversation was sent."""
-        self._go_on_in(conversation, START)
-
     def _go_on_in(self, conversation: str, after: str | None) -> None:
+        """Watch a conversation: one that was begun here from its start, another from what is under way in it."""
         self._leave()
+        if after is None:
+            self._standing = Standing()
         self._conversation = conversation
-        self._watch = Watch(self._found_again, conversation, after)
+        self._watch = Watch(self._line.find, conversation, after)
         self._told = self._spawn(self._tell(self._watch, joining=after is None))
 
     def _start_anew(self, title: str | None) -> None:
         self._leave()
         self._conversation, self._titled = None, title
-        self._about = About(title or "")
+        self._standing = Standing(title or "", self._model or "")
 
     def _leave(self) -> None:
         if self._watch is not None:
@@ -282,7 +255,8 @@ class Chat:
             self._told.cancel()
         self._watch = self._told = None
         self._telling = self._new_telling()
-        self._lost = ""
+        self._waiting = [sent for sent in self._waiting if sent.turn is None]
+        self._line.lost = ""
 
     async def _tell(self, watch: Watch, joining: bool) -> None:
         """Show what happens in a conversation, as long as it is this one."""
@@ -291,11 +265,11 @@ class Chat:
             news = await watch.news.get()
             match news:
                 case Opened():
-                    self._lost = ""
+                    self._line.lost = ""
                     if joining:
                         joining = not await self._recapped(watch.conversation)
                 case Lost(why=why):
-                    self._lost = _lost(why)
+                    self._line.broken(why)
                 case Gone(why=why):
                     self._tell_refusal(why)
                     self._start_anew(None)
@@ -312,10 +286,10 @@ class Chat:
         known by its items. False when the gateway went away meanwhile."""
         path = path_of("v1", "conversations", conversation, "items")
         try:
-            page = await self._asked(lambda client: client.get(path, order="desc", limit=RECAP_ITEMS))
-            row = await self._described(conversation)
+            page = await self._line.ask(lambda client: client.get(path, order="desc", limit=RECAP_ITEMS))
+            row = await described(self._line, conversation)
         except StoreUnavailable as error:
-            self._lost = _lost(error.message)
+            self._line.broken(error.message)
             return False
         items = page["data"][::-1]
         self._telling = self._new_telling(frozenset(item["id"] for item in items))
@@ -328,60 +302,20 @@ class Chat:
     # -- what is known
 
     async def _learn(self, turn: str | None = None) -> None:
-        """What the status line says."""
-        conversation, about = self._conversation, self._about
-        if conversation is None:
-            return
-        try:
-            about.title = care.called(await self._described(conversation))
-            usage = await self._asked(lambda c: c.get(path_of("v1", "conversations", conversation, "usage")))
-            about.tokens = usage["total_tokens"]
-            if turn is not None:
-                response = await self._asked(lambda client: client.get(path_of("v1", "responses", turn)))
-                await self._measure(about, response)
-            about.trouble = ""
-        except LegatoError as error:
-            about.trouble = error.message
-        self._screen.changed()
-
-    async def _described(self, conversation: str) -> Row:
-        found = await self._asked(lambda client: client.get("/v1/resolve", what=conversation))
-        row: Row = found["data"][0]
-        return row
-
-    async def _measure(self, about: "About", response: Row) -> None:
-        about.model = response["model"]
-        if not response["usage"]:
-            return
-        models = (await self._asked(lambda client: client.get("/v1/models")))["data"]
-        window = next((row.get("context_window") for row in models if row["id"] == about.model), None)
-        about.context = response["usage"]["total_tokens"] / window if window else 0.0
+        if self._conversation is not None:
+            await self._standing.learn(self._line, self._conversation, turn)
+            self._screen.changed()
 
     async def _learn_names(self) -> None:
         """What can be completed."""
         try:
-            rows = (await self._asked(lambda client: client.get("/v1/conversations", limit=100)))["data"]
-        except LegatoError as error:
-            self._about.trouble = error.message
-            return
+            rows = (await self._line.ask(lambda client: client.get("/v1/conversations", limit=100)))["data"]
+        except StoreUnavailable:
+            return  # those from before will do
         named = [(row["name"] or row["title"], row) for row in rows if row["name"] or row["title"]]
         self._names = [(plain(name), short(row["title"] or row["preview"] or row["id"], 50)) for name, row in named]
 
-    # -- the gateway
-
-    async def _asked(self, ask: Callable[[Client], Any]) -> Any:
-        return await _in_thread(ask, self._client)
-
-    async def _find(self) -> None:
-        try:
-            await _in_thread(lambda _: self._found_again(), self._client)
-        except LegatoError as error:
-            self._lost = _lost(error.message)
-            self._screen.changed()
-
-    def _found_again(self) -> Client:
-        self._client = self._way.find()
-        return self._client
+    # -- what goes wrong
 
     def _tell_refusal(self, why: str) -> None:
         self._screen.print(["", *self._paint.text(("✗ ", "bold red"), (plain(why), "red"), indent=2)])
@@ -407,47 +341,3 @@ class Sent:
         self.text, self.command = text, command
         self.key = uuid.uuid4().hex
         self.turn: str | None = None
-
-
-class About:
-    """What the status line says of a conversation."""
-
-    def __init__(self, title: str = "") -> None:
-        self.title, self.model = title, ""
-        self.tokens, self.context = 0, 0.0
-        self.trouble = ""
-
-
-def _lost(why: str) -> str:
-    hint = " start it again with: legato serve" if "legato serve" in why else ""
-    return f"connection lost, trying again…{hint}"
-
-
-async def _in_thread(ask: Callable[[Client], T], client: Client) -> T:
-    """Ask, without waiting for it on the screen's thread. Nobody waits for such a thread when the chat ends."""
-    loop = asyncio.get_running_loop()
-    answer: asyncio.Future[T] = loop.create_future()
-
-    def settle(result: T | None, error: BaseException | None) -> None:
-        if answer.done():
-            return
-        if error is not None:
-            answer.set_exception(error)
-        else:
-            answer.set_result(cast(T, result))
-
-    def run() -> None:
-        result, failed = None, None
-        try:
-            result = ask(client)
-        except Exception as error:  # noqa: BLE001 - it is raised where it is awaited
-            failed = error
-        with suppress(RuntimeError):  # the chat has ended
-            loop.call_soon_threadsafe(settle, result, failed)
-
-    threading.Thread(target=run, daemon=True).start()
-    return await answer
-
-
-def _count(tokens: int) -> str:
-    return str(tokens) if tokens < 1000 else f"{tokens / 1000:.1f}k" if tokens < 1_000_000 else f"{tokens / 1e6:.1f}M"

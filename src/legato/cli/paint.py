@@ -43,7 +43,7 @@ LEAST = 20
 
 _PARSER = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"]).disable("reference")
 _CONTROL = {code: chr(0x2400 + code) for code in range(0x20)}  # pictures of them
-_CONTROL |= dict.fromkeys(range(0x7F, 0xA0), "\N{REPLACEMENT CHARACTER}")
+_CONTROL |= dict.fromkeys([*range(0x7F, 0xA0), *range(0xD800, 0xE000)], "\N{REPLACEMENT CHARACTER}")
 _CONTROL |= {ord("\n"): "\n", ord("\t"): "    ", ord("\r"): "", 0x2028: "\n", 0x2029: "\n"}
 
 

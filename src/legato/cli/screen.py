@@ -181,6 +181,7 @@ class Screen:
                 buffer.delete_before_cursor()
                 buffer.newline(copy_margin=False)
             elif buffer.text.strip():
+                buffer.text = buffer.text.encode("utf-8", "replace").decode()  # bytes that were no text
                 buffer.validate_and_handle()
 
         @keys.add("escape", "enter")

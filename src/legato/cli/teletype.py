@@ -12,7 +12,7 @@ import threading
 from legato.cli.screen import Talker
 
 
-class Lines:
+class Teletype:
     """A terminal, line by line."""
 
     def __init__(self, talker: Talker) -> None:
