@@ -3,7 +3,7 @@
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
@@ -48,6 +48,7 @@ def rows_of(*pieces: str, width: int = 60) -> list[str]:
     return [bare(row) for row in rows + stream.close()]
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, len(TEXT)), max_size=30))
 def test_where_a_text_is_cut_does_not_matter(cuts: list[int]) -> None:
     places = [0, *sorted(cuts), len(TEXT)]
