@@ -61,7 +61,8 @@ class Recorder:
 
     def frame(self, seconds: float) -> None:
         """What is on the screen now, for so long."""
-        self._look()
+        while self._look():
+            pass
         buffer = self._screen.buffer
         rows = [[_cell(x, buffer[y][x]) for x in range(COLUMNS)] for y in range(ROWS)]
         self.frames.append((seconds, rows))
@@ -70,12 +71,14 @@ class Recorder:
         self._child.send("\x04")
         self._child.expect(pexpect.EOF, timeout=BOUND)
 
-    def _look(self) -> None:
+    def _look(self) -> bool:
+        """Take what was drawn; False when the screen is at rest."""
         try:
             got = self._child.read_nonblocking(65536, 0.2)
         except pexpect.TIMEOUT:
-            return
+            return False
         self._stream.feed(re.sub(rb"\x1b\[(0;)?2m", b"\x1b[\\g<1>90m", got))  # pyte knows no dim
+        return True
 
 
 def _cell(x: int, char: pyte.screens.Char) -> Cell:
@@ -120,7 +123,7 @@ def record(home: Path) -> list[tuple[float, Frame]]:
         chat.until('last "sleep 4"')
         chat.until("idle")
         chat.frame(2.0)
-        _told(chat, "What did I tell you first?", 'first said "My cat', 4.0)
+        _told(chat, "What did I tell you first?", 'last "What did', 4.0)
         chat.leave()
         return chat.frames
 
@@ -163,7 +166,7 @@ def _row(y: int, row: list[Cell]) -> str:
             continue
         kept = text.rstrip()
         x, top = MARGIN + cells[0][0] * CELL, MARGIN + (y + 0.75) * LINE
-        weight = ' font-weight="bold"' if bold else ""
+        weight = ' style="font-weight:bold"' if bold else ""
         size = f'textLength="{len(kept) * CELL:g}" lengthAdjust="spacingAndGlyphs"'
         made.append(f'<text x="{x:g}" y="{top:g}" fill="{ink}"{weight} {size}>{escape(kept, quote=False)}</text>')
     return "".join(made)

@@ -35,6 +35,7 @@ LEAVE = ("/quit", "/exit")
 NAMING = re.compile(r"/(?:resume|bind)\s+(.*)$", re.DOTALL)
 RECAP_ITEMS = 100
 PATIENCE = 60.0
+SECOND = 1.0
 WAITING = 3
 """Messages on their way that are shown."""
 
@@ -85,6 +86,7 @@ class Chat:
         """Until the person leaves."""
         self._way.hush()
         self._spawn(self._send_all())
+        self._spawn(self._tick())
         self._spawn(self._learn_names())
         for number in (signal.SIGTERM, signal.SIGHUP):
             asyncio.get_running_loop().add_signal_handler(number, self._screen.leave)
@@ -102,6 +104,13 @@ class Chat:
                 self._watch.stop()
             for task in self._tasks:
                 task.cancel()
+
+    async def _tick(self) -> None:
+        """Let the status line count the seconds of a turn; an idle chat does nothing."""
+        while True:
+            await asyncio.sleep(SECOND)
+            if self._telling.turn is not None or self._line.lost:
+                self._screen.changed()
 
     def farewell(self) -> list[str]:
         """What the person needs to know on leaving."""

@@ -99,7 +99,6 @@ class Screen:
             output=_output(),
             erase_when_done=True,
             before_render=self._measured,
-            refresh_interval=0.5,
         )
         self._size = (0, 0)
 
