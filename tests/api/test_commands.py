@@ -173,3 +173,10 @@ def _ended(client: httpx.Client, response: str) -> Json:
 
 def _text(response: Json) -> str:
     return "".join(part["text"] for item in response["output"] for part in item.get("content") or [])
+
+
+def test_an_unnamed_talk_is_meant_by_how_it_began(client: httpx.Client) -> None:
+    """As a list shows it."""
+    talk = conversation_of(ask(client, "Zebras are striped, aren't they?"))
+    assert [row["id"] for row in get(client, "/v1/resolve", what="zebras are")["data"]] == [talk]
+    assert get(client, "/v1/resolve", what="striped zebras")["match"] in ("near", "none")

@@ -298,6 +298,9 @@ class Gateway(Upkeep):
             exact = any(what in (d.conversation.id, d.conversation.title, d.name) for d in shown)
             return Meant("exact" if exact else "prefix", shown)
         known = await self.described(await self.conversations(principal, NEAR))
+        begun = what.casefold()  # as it is shown in a list, in letters of any size
+        if alike := [d for d in known if d.called.casefold().startswith(begun)]:
+            return Meant("prefix", alike[:limit])
         near = await asyncio.to_thread(nearest, what, [[d.conversation.title, d.name or ""] for d in known])
         return Meant("near" if near else "none", [known[place] for place in near])
 
