@@ -103,6 +103,7 @@ def build_channel(name: str, config: ChannelConfig, stack: AsyncExitStack) -> tu
         busy=config.busy,
         reset=resets.parse(config.reset, config.timezone),
         every_message=config.groups == "all",
+        preview=config.preview,
     )
     return channel, settings
 

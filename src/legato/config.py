@@ -98,6 +98,7 @@ class ChannelConfig(Struct, frozen=True, forbid_unknown_fields=True):
     reset: str = "none"
     timezone: str = "UTC"
     groups: Literal["mention", "all"] = "mention"
+    preview: bool = True
     max_length: Annotated[int, Meta(ge=100)] = 4000
     max_attachment: Annotated[int, Meta(ge=0)] = 20_000_000
 

@@ -13,7 +13,7 @@ from legato.domain.conversations import Described
 from legato.domain.entries import Compaction, Entry, File, Image, Message, Note, Reasoning, Text, ToolCall, ToolResult
 
 _NAMES = {"user": "You", "assistant": "Assistant", "system": "System", "developer": "Developer"}
-_words = MarkdownIt("commonmark", {"html": False, "linkify": False}).enable("table")
+_words = MarkdownIt("commonmark", {"html": False, "linkify": False, "breaks": True}).enable("table")
 
 
 def markdown(row: Described, entries: Iterable[Entry]) -> str:

@@ -14,11 +14,13 @@ from msgspec import json
 
 from legato.domain.channels import split
 from legato.domain.entries import Note
+from legato.domain.events import Delta, Opened
 from legato.domain.handles import Address, ById
-from legato.domain.ids import NodeId
+from legato.domain.ids import NodeId, TurnId
+from legato.domain.turns import Turn
 from legato.engine import metrics
 from legato.engine.gateway import Gateway
-from legato.engine.protocols import Channel, Doubtful, NotSent, Rejected
+from legato.engine.protocols import Channel, Doubtful, Editing, NotSent, Rejected
 from legato.errors import LegatoError, Unavailable
 from legato.store import outbox, turns
 from legato.store.database import Database
@@ -31,6 +33,53 @@ LOOK_EVERY = 1.0
 WAITS = (1.0, 2.0, 5.0, 15.0, 60.0, 300.0)
 MOST_TRIES = 100
 LEAVING = 10.0
+PREVIEW_EVERY = 1.5
+PREVIEW_LEAST = 30
+
+
+class Preview:
+    """Shows an answer as it comes, in one message that is changed again and again. The last change is the answer
+    itself, and is the delivery's."""
+
+    def __init__(self, db: Database, gateway: Gateway, channel: Channel, address: Address, turn: Turn) -> None:
+        self._db, self._gateway, self._channel, self._address = db, gateway, channel, address
+        self.turn = turn
+        self._text = ""
+
+    async def run(self) -> None:
+        """Until the turn has ended. What cannot be shown is left to the delivery."""
+        reading = asyncio.create_task(self._read())
+        message, shown = "", ""
+        try:
+            while not reading.done():
+                await asyncio.wait({reading}, timeout=PREVIEW_EVERY)
+                text = self._text
+                if reading.done() or text == shown or len(text) < PREVIEW_LEAST:
+                    continue
+                shown = text
+                part = split(text + " …", self._channel.limit, self._channel.size)[0]
+                if message:
+                    assert isinstance(self._channel, Editing)
+                    await self._channel.edit(self._address, message, part)
+                else:
+                    message = await self._channel.send(self._address, part, key=f"preview {self.turn.id}")
+                    await self._db.write(outbox.add_preview, self.turn.id, self._address.value, message)
+        except LegatoError as error:
+            logger.info("an answer is not shown as it comes", turn=self.turn.id, error=error.message)
+        finally:
+            reading.cancel()
+            with suppress(asyncio.CancelledError, LegatoError):
+                await reading
+
+    async def _read(self) -> None:
+        """The text of the last message that the model has begun."""
+        messages: set[int] = set()
+        async for _, event in self._gateway.follow_on(self.turn):
+            if isinstance(event, Opened) and event.kind == "message":
+                messages.add(event.index)
+                self._text = ""
+            elif isinstance(event, Delta) and event.index in messages:
+                self._text += event.text
 
 
 class Deliverer:
@@ -41,6 +90,13 @@ class Deliverer:
         self._prefix = json.encode([channel.kind, channel.account]).decode().removesuffix("]") + ","
         self._owed = asyncio.Event()
         self._flying: set[asyncio.Task[None]] = set()
+        self._previews: dict[TurnId, asyncio.Task[None]] = {}
+
+    def show(self, preview: Preview) -> None:
+        """Let an answer be seen as it comes, until it is delivered."""
+        task = asyncio.create_task(preview.run())
+        self._previews[preview.turn.id] = task
+        task.add_done_callback(lambda _: self._previews.pop(preview.turn.id, None))
 
     def wake(self) -> None:
         """Something may be owed."""
@@ -95,7 +151,9 @@ class Deliverer:
             for place in range(delivery.parts_sent, len(parts)):
                 reply_to = body.get("reply_to") if place == 0 else None
                 key = f"{delivery.id}.{place}"
-                message = await self._channel.send(address, parts[place], key=key, reply_to=reply_to)
+                message = (await self._in_place_of_preview(delivery, address, parts[0]) if place == 0 else None) or (
+                    await self._channel.send(address, parts[place], key=key, reply_to=reply_to)
+                )
                 await self._db.write(outbox.part_sent, delivery.id, place + 1, message)
         except NotSent as error:
             await self._put_back(delivery, message, error)
@@ -109,6 +167,21 @@ class Deliverer:
         else:
             await self._db.write(outbox.settle, delivery.id, "sent", message)
             self._count("sent")
+
+    async def _in_place_of_preview(self, delivery: Delivery, address: Address, text: str) -> str | None:
+        """Let the message that showed the answer as it came become the answer; returns its id, if there is one."""
+        if (showing := self._previews.get(delivery.turn_id)) is not None:
+            await asyncio.wait({showing})
+        message = await self._db.read(outbox.preview, delivery.turn_id, delivery.address)
+        if message is None or not isinstance(self._channel, Editing):
+            return None
+        try:
+            await self._channel.edit(address, message, text)
+        except Doubtful as error:  # to do it again does no harm
+            raise NotSent(error.message) from error
+        except Rejected:  # somebody has deleted it
+            return None
+        return message
 
     async def _put_back(self, delivery: Delivery, message: str | None, error: NotSent) -> None:
         if delivery.attempts >= MOST_TRIES:

@@ -19,9 +19,9 @@ from legato.domain.handles import Address, ById
 from legato.domain.ids import PrincipalId
 from legato.domain.turns import Busy, Dedup, Input, Submission, Turn
 from legato.engine import commands, metrics
-from legato.engine.deliver import Deliverer
+from legato.engine.deliver import Deliverer, Preview
 from legato.engine.gateway import Gateway
-from legato.engine.protocols import Channel, Hooked
+from legato.engine.protocols import Channel, Editing, Hooked
 from legato.engine.resets import Reset
 from legato.engine.worker import Worker
 from legato.errors import LegatoError, NotFound
@@ -44,6 +44,7 @@ class ChannelSettings(Struct, frozen=True):
     busy: Busy = "queue"
     reset: Reset = Reset()
     every_message: bool = False  # in groups, answer also what does not name us
+    preview: bool = True  # show an answer as it comes, where a message can be changed
 
 
 class ChannelState(Struct):
@@ -77,7 +78,8 @@ class Exchange:
         async with asyncio.TaskGroup() as group:
             for line in self._lines.values():
                 group.create_task(line.listen())
-                group.create_task(line.deliverer.run())
+                if not line.channel.exclusive:
+                    group.create_task(line.deliverer.run())
 
     def hooked(self, name: str) -> Hooked:
         """The channel whose messages come in under a name."""
@@ -125,16 +127,19 @@ class _Line:
                 failures += 1
 
     async def _while_on_duty(self) -> None:
+        """Whoever listens delivers, too: what is shown of an answer and the answer itself come from one process."""
         listening = asyncio.create_task(self.channel.run(self))
+        delivering = asyncio.create_task(self.deliverer.run())
         try:
             while await self._db.write(nodes.take_duty, self.state.name, self._worker.node):
                 await asyncio.wait({listening}, timeout=2)
                 if listening.done():
                     return listening.result()
         finally:
-            listening.cancel()
-            with suppress(asyncio.CancelledError, LegatoError):
-                await listening
+            for task in (listening, delivering):
+                task.cancel()
+                with suppress(asyncio.CancelledError, LegatoError):
+                    await task
 
     def up(self) -> None:
         if not self.state.up:
@@ -222,6 +227,8 @@ class _Line:
                 self._say(address, "A new conversation begins here; /resume goes back to the last.")
             )
         self._worker.background(self._show_typing(address, received.admission.turn))
+        if self._settings.preview and isinstance(self.channel, Editing):
+            self.deliverer.show(Preview(self._db, self._gateway, self.channel, address, received.admission.turn))
 
     async def _show_typing(self, address: Address, turn: Turn) -> None:
         ended = asyncio.ensure_future(self._gateway.ended(turn))

@@ -181,6 +181,15 @@ class Channel(Protocol):
 
 
 @runtime_checkable
+class Editing(Protocol):
+    """A channel on which a message that was sent can be changed: an answer is shown there as it comes."""
+
+    async def edit(self, address: Address, message: str, text: str) -> None:
+        """Change a message. Fails as `send` does; doing it again does no harm."""
+        ...
+
+
+@runtime_checkable
 class Hooked(Protocol):
     """A channel whose messages come in over HTTP."""
 

@@ -107,6 +107,17 @@ async def part_sent(tx: Tx, delivery_id: int, parts: int, platform_message_id: s
     await tx.run("part_sent", id=delivery_id, parts=parts, platform_message_id=platform_message_id)
 
 
+async def add_preview(tx: Tx, turn_id: TurnId, address: str, message: str) -> None:
+    """Remember the message that shows an answer as it comes, so that the answer can take its place."""
+    await tx.run("add_preview", turn=turn_id, address=address, message=message)
+
+
+async def preview(tx: Tx, turn_id: TurnId, address: str) -> str | None:
+    """The message that shows this turn's answer as it comes, if there is one."""
+    row = await one(tx.run("find_preview", turn=turn_id, address=address))
+    return str(row[0]) if row else None
+
+
 async def doubt(tx: Tx) -> int:
     """Mark what was in flight in processes that died."""
     return len(await tx.run("doubt_deliveries"))

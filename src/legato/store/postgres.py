@@ -27,7 +27,7 @@ CHANNEL = "legato"
 MAX_TRIES = 8
 SCRUBBED = (
     *("conversations", "aliases", "freed_aliases", "turns", "entries", "turn_events", "deliveries", "blobs"),
-    *("search_documents", "requests"),
+    *("search_documents", "requests", "previews"),
 )
 GATHER = 0.015
 MAX_PAYLOAD = 7000

@@ -96,7 +96,7 @@ async def _purge_after(tx: Tx, conversation: Conversation, keep: int) -> None:
     going = await tx.run("attached", id=conversation.id, keep=keep)
     if tx.dialect == "sqlite":
         await tx.run("purge_grams", id=conversation.id, keep=keep)
-    for everything in ("purge_events", "purge_deliveries", "purge_requests"):
+    for everything in ("purge_events", "purge_deliveries", "purge_previews", "purge_requests"):
         await tx.run(everything, id=conversation.id)
     for rest in ("purge_documents", "purge_entries", "purge_joined_turns", "purge_turns"):
         await tx.run(rest, id=conversation.id, keep=keep)

@@ -36,6 +36,13 @@ create table addresses (
     previous_id text references conversations (id)    -- where the talk was before the last reset
 );
 
+create table previews (
+    turn_id     text not null references turns (id),
+    address     text not null,
+    message     text not null,                        -- shows the answer as it comes, and becomes the answer
+    primary key (turn_id, address)
+);
+
 create table duties (
     name        text primary key,                     -- what one process does for all, such as to listen on a channel
     node        text not null

@@ -55,6 +55,12 @@ update addresses set previous_id = :previous where value = :address;
 -- name: forget_previous
 update addresses set previous_id = null where previous_id = :id;
 
+-- name: add_preview
+insert into previews (turn_id, address, message) values (:turn, :address, :message) on conflict do nothing;
+
+-- name: find_preview
+select message from previews where turn_id = :turn and address = :address;
+
 -- name: take_duty
 -- One process does it: whoever came first, until its lease has run out.
 insert into duties (name, node) values (:name, :node)

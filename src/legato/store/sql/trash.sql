@@ -59,6 +59,9 @@ delete from turn_events where turn_id in (select id from turns where conversatio
 -- name: purge_deliveries
 delete from deliveries where turn_id in (select id from turns where conversation_id = :id);
 
+-- name: purge_previews
+delete from previews where turn_id in (select id from turns where conversation_id = :id);
+
 -- name: purge_entries
 delete from entries where conversation_id = :id and seq > :keep;
 
