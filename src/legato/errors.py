@@ -2,7 +2,7 @@
 
     LegatoError                   the class docstring is the default message
     ├── NotFound      UnknownHandle · UnknownTurn · UnknownModel
-    ├── Invalid       BadInput · BadConfig · UnfinishedTurn
+    ├── Invalid       BadInput · BadConfig · BadBackup · UnfinishedTurn
     ├── Conflict      LeaseLost · AliasTaken · DedupMismatch · ConversationBusy · Stale
     ├── Refused       Unauthenticated · Forbidden · LimitReached
     ├── Unavailable   StoreUnavailable · ModelUnavailable · Draining        (retryable)
@@ -76,6 +76,12 @@ class BadConfig(Invalid):
     """The configuration cannot be used."""
 
     code = "invalid_config"
+
+
+class BadBackup(Invalid):
+    """The file is not a backup that can be used."""
+
+    code = "invalid_backup"
 
 
 class UnfinishedTurn(Invalid):

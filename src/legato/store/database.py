@@ -6,6 +6,7 @@ but its statements.
 """
 
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from msgspec import Struct
@@ -64,6 +65,11 @@ class Database(Protocol):
 
     async def scrub(self) -> None:
         """Write the files anew, so that nothing that was deleted is left in them. Writers wait meanwhile."""
+        ...
+
+    async def backup(self, path: Path) -> None:
+        """Write everything that is true now into one SQLite file, while others go on writing. It has its name when it
+        is whole and on the disk; otherwise nothing is left."""
         ...
 
     def tell(self, hint: Hint) -> None:

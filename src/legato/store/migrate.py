@@ -40,12 +40,7 @@ async def migrate(tx: Tx, upto: int | None = None) -> list[str]:
     known = migrations(tx.dialect)
     await tx.script(VERSION_TABLE)
     applied: dict[int, str] = dict(await tx.run("schema_versions"))
-    newest = max(applied, default=0)
-    if newest > known[-1].version:
-        raise StoreUnavailable(
-            f"The database has schema {newest} ('{applied[newest]}'), made by a newer Legato; this one knows up to "
-            f"{known[-1].version} ('{known[-1].name}'). Nothing was changed. Upgrade Legato, or use another database."
-        )
+    known_version(applied, tx.dialect)
     done = []
     for migration in known:
         if migration.version not in applied and (upto is None or migration.version <= upto):
@@ -53,3 +48,14 @@ async def migrate(tx: Tx, upto: int | None = None) -> list[str]:
             await tx.run("add_schema_version", version=migration.version, name=migration.name)
             done.append(migration.name)
     return done
+
+
+def known_version(applied: dict[int, str], dialect: Dialect) -> int:
+    """The version of a schema that has had these migrations; one that a newer Legato made is refused."""
+    newest, known = max(applied, default=0), migrations(dialect)[-1]
+    if newest > known.version:
+        raise StoreUnavailable(
+            f"The database has schema {newest} ('{applied[newest]}'), made by a newer Legato; this one knows up to "
+            f"{known.version} ('{known.name}'). Nothing was changed. Upgrade Legato, or use another database."
+        )
+    return newest

@@ -9,7 +9,9 @@ import asyncio
 import contextlib
 import random
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 
 import asyncpg
@@ -17,7 +19,9 @@ from msgspec import json
 
 from legato.domain.ids import new_id
 from legato.errors import Defect, StoreUnavailable
+from legato.store import copying
 from legato.store.database import Hint, P, Row, Transaction, Tx
+from legato.store.files import written
 from legato.store.migrate import migrate
 from legato.store.statements import Dialect, statements
 
@@ -84,8 +88,8 @@ class Postgres:
         self._ear: asyncio.Task[None] | None = None
 
     @classmethod
-    async def open(cls, url: str, *, connections: int = 10) -> "Postgres":
-        """Connect, bring the schema up to date, listen for hints."""
+    async def open(cls, url: str, *, connections: int = 10, look: bool = False) -> "Postgres":
+        """Connect, bring the schema up to date, listen for hints. Who only wants to look leaves it as it is."""
         try:
             pool = await asyncpg.create_pool(
                 url, min_size=1, max_size=connections, timeout=10, command_timeout=60, reset=_no_reset, init=_impatient
@@ -100,6 +104,8 @@ class Postgres:
                 f"LEGATO_DATABASE_URL (or --database-url); special characters in a password are written %XX."
             ) from error
         self = cls(pool, url)
+        if look:
+            return self
         try:
             await self.write(_migrate_alone)
         except BaseException:
@@ -138,14 +144,41 @@ class Postgres:
             raise StoreUnavailable(f"PostgreSQL refused: {error}. {_ADVICE}") from error
 
     async def scrub(self) -> None:
+        async with self._alone() as connection:
+            await connection.execute("set lock_timeout = '60s'")
+            for table in SCRUBBED:
+                await connection.execute(f"vacuum full {table}")
+
+    async def backup(self, path: Path) -> None:
+        with written(path) as part:
+            async with self._alone() as connection:
+                async with connection.transaction(isolation="repeatable_read", readonly=True):
+                    await copying.dump(connection, part)
+
+    @classmethod
+    async def restore(cls, url: str, path: Path) -> None:
+        """Load a backup of our newest schema, in one transaction, where nobody has talked yet."""
+        async with cls(None, url)._alone() as connection, connection.transaction():
+            tx = PostgresTx(connection)
+            await _migrate_alone(tx)
+            if await tx.run("living_nodes"):
+                raise StoreUnavailable(f"A gateway runs on {_shown(url)}. Nothing was changed. Stop it first.")
+            [[occupied]] = await tx.run("occupied")
+            if occupied:
+                raise StoreUnavailable(
+                    f"{_shown(url)} holds conversations already. Nothing was changed. Restore into an empty database."
+                )
+            await copying.load(connection, path)
+
+    @asynccontextmanager
+    async def _alone(self) -> AsyncIterator[Any]:
+        """A connection for something that may take long."""
         try:
             connection = await asyncpg.connect(self._url, timeout=10)
             try:
-                await connection.execute("set lock_timeout = '60s'")
-                for table in SCRUBBED:
-                    await connection.execute(f"vacuum full {table}")
+                yield connection
             finally:
-                await connection.close()
+                connection.terminate()
         except (*_UNREACHABLE, TimeoutError) as error:
             raise self._gone(error) from error
         except asyncpg.PostgresError as error:

@@ -22,6 +22,7 @@ import apsw
 
 from legato.errors import Defect, StoreUnavailable
 from legato.store.database import Hint, P, Row, Transaction
+from legato.store.files import written
 from legato.store.migrate import migrate
 from legato.store.statements import Dialect, statements
 
@@ -72,7 +73,7 @@ class Sqlite:
 
     dialect: Dialect = "sqlite"
 
-    def __init__(self, path: Path, lock: int, *, vfs: str | None) -> None:
+    def __init__(self, path: Path, lock: int | None, *, vfs: str | None) -> None:
         self._path = path
         self._lock = lock
         self._vfs = vfs
@@ -88,7 +89,7 @@ class Sqlite:
     @classmethod
     async def open(cls, path: Path, *, vfs: str | None = None) -> "Sqlite":
         """Own the file, bring its schema up to date, start the writer."""
-        lock = _own(path)
+        lock = own(path)
         with contextlib.suppress(OSError):  # what cannot be made is told when it is opened
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))  # its journals get the same mode
         self = cls(path, lock, vfs=vfs)
@@ -102,9 +103,19 @@ class Sqlite:
             raise
         return self
 
+    @classmethod
+    def look(cls, path: Path) -> "Sqlite":
+        """Open the file for reading, as it is, whoever owns it."""
+        if not path.exists():
+            raise StoreUnavailable(f"There is no database in {path.parent}.")
+        self = cls(path, None, vfs=None)
+        for reader in self._readers:
+            reader.start()
+        return self
+
     async def write(self, transaction: Transaction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        if self._closed:
-            raise StoreUnavailable("The database is closed.")
+        if self._closed or self._lock is None:
+            raise StoreUnavailable("The database is closed, or open for reading only.")
         done: asyncio.Future[T] = self._loop.create_future()
         self._jobs.put((lambda tx: transaction(tx, *args, **kwargs), done))
         return await done
@@ -123,6 +134,25 @@ class Sqlite:
         self._jobs.put((_scrubbing, done))
         await done
 
+    async def backup(self, path: Path) -> None:
+        if self._closed:
+            raise StoreUnavailable("The database is closed.")
+        connection = self._connect(writable=False)
+        try:
+            connection.execute("pragma query_only = off")  # it would also refuse to write the other file
+            with written(path) as part:
+                vacuum = asyncio.ensure_future(asyncio.to_thread(connection.execute, "vacuum into ?", (str(part),)))
+                try:
+                    await asyncio.shield(vacuum)
+                except asyncio.CancelledError:
+                    connection.interrupt()
+                    await asyncio.wait({vacuum})
+                    raise
+        except apsw.Error as error:
+            raise self._translated(error) from error
+        finally:
+            connection.close()
+
     def tell(self, hint: Hint) -> None:
         """There is no other process on this file."""
 
@@ -139,7 +169,8 @@ class Sqlite:
         for thread in (self._writer, *self._readers):
             if thread.ident is not None:
                 await self._loop.run_in_executor(None, thread.join)
-        os.close(self._lock)
+        if self._lock is not None:
+            os.close(self._lock)
 
     # -- the writer thread
 
@@ -215,14 +246,17 @@ class Sqlite:
             self._loop.call_soon_threadsafe(_settle, group, outcomes)
 
     def _connect(self, *, writable: bool) -> apsw.Connection:
-        connection = apsw.Connection(str(self._path), vfs=self._vfs, statementcachesize=256)
+        flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
+        if self._lock is None:
+            flags = apsw.SQLITE_OPEN_READONLY
+        connection = apsw.Connection(str(self._path), vfs=self._vfs, flags=flags, statementcachesize=256)
         try:
             connection.set_busy_timeout(10_000)
             connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)  # a plan holds whatever is bound
-            if not writable:
+            if not writable and self._lock is not None:
                 connection.execute("pragma query_only = on")
                 return connection
-            if connection.readonly("main"):
+            if writable and connection.readonly("main"):
                 raise apsw.ReadOnlyError("it opens for reading only")
             [(application,)] = connection.execute("pragma application_id").fetchall()
             [(tables,)] = connection.execute("select count(*) from sqlite_schema").fetchall()
@@ -230,6 +264,8 @@ class Sqlite:
                 raise StoreUnavailable(
                     f"{self._path} is a SQLite file of another program. Nothing was changed. Choose another home."
                 )
+            if not writable:
+                return connection
             for setting in SETTINGS:
                 connection.execute(f"pragma {setting}").fetchall()
             if not tables:
@@ -286,6 +322,11 @@ def _read(connection: apsw.Connection, job: Job) -> object:
         connection.execute("commit")
 
 
+def at_once(connection: apsw.Connection, work: Callable[[SqliteTx], Coroutine[Any, Any, T]]) -> T:
+    """Run something on a connection that nobody else uses, in the transaction that it is in."""
+    return _drive(work(SqliteTx(connection)))
+
+
 def _drive(job: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine that never suspends."""
     try:
@@ -306,7 +347,7 @@ def _settle(group: list[Job], outcomes: list[Outcome]) -> None:
             done.set_result(result)
 
 
-def _own(path: Path) -> int:
+def own(path: Path) -> int:
     """Lock the file for this process; a second one is told who holds it."""
     lock_path = path.with_name(path.name + ".lock")
     try:
