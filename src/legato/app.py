@@ -13,6 +13,7 @@ from legato.channels.webhook import Webhook
 from legato.config import ChannelConfig, Config, ModelConfig
 from legato.domain.ids import PrincipalId
 from legato.engine import resets
+from legato.engine.care import Care
 from legato.engine.compaction import CompactionSettings
 from legato.engine.exchange import ChannelSettings, Exchange
 from legato.engine.gateway import Gateway
@@ -44,6 +45,7 @@ class App(Struct, frozen=True):
     worker: Worker
     gateway: Gateway
     exchange: Exchange
+    care: Care
 
 
 @asynccontextmanager
@@ -77,7 +79,8 @@ async def open_app(
         gateway = Gateway(db, live, worker)
         exchange = Exchange(db, gateway, worker, {**built, **(channels or {})})
         await stack.enter_async_context(running(exchange.run()))
-        yield App(config, db, roster, worker, gateway, exchange)
+        care = Care(db, config.home, worker.index_soon)
+        yield App(config, db, roster, worker, gateway, exchange, care)
 
 
 @asynccontextmanager
@@ -115,6 +118,13 @@ async def open_database(config: Config) -> Database:
     if config.database.url.startswith(("postgresql://", "postgres://")):
         return await Postgres.open(config.database.url, connections=config.database.connections)
     raise StoreUnavailable("The database URL must begin with 'postgresql://'. Leave it out to use SQLite.")
+
+
+async def look_at_database(config: Config) -> Database:
+    """The same as it is: nothing is migrated, nothing is written, and a gateway may run on it."""
+    if not config.database.url:
+        return Sqlite.look(config.home / "legato.db")
+    return await Postgres.open(config.database.url, connections=2, look=True)
 
 
 def build_model(name: str, config: ModelConfig, stack: AsyncExitStack) -> Model:

@@ -130,7 +130,7 @@ def load(
 ) -> tuple[Config, Origins]:
     """Read the file and the environment. `overrides` are command-line options, by dotted name."""
     environ = os.environ if environ is None else environ
-    home = (home or Path(environ.get("LEGATO_HOME") or Path.home() / ".legato")).expanduser().absolute()
+    home = home_path(home, environ)
     origins: Origins = {}
     values = _from_file(home / "legato.toml", origins)
     _from_environment(environ, values, origins)
@@ -144,6 +144,12 @@ def load(
     except msgspec.ValidationError as error:
         raise BadConfig(_explained(str(error), origins)) from error
     return config, origins
+
+
+def home_path(home: Path | None = None, environ: Mapping[str, str] | None = None) -> Path:
+    """Where everything is kept, whatever its file says."""
+    environ = os.environ if environ is None else environ
+    return (home or Path(environ.get("LEGATO_HOME") or Path.home() / ".legato")).expanduser().absolute()
 
 
 def _from_file(path: Path, origins: Origins) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from starlette.responses import Response
 from legato.api.wire import Caller, bearer, decode_body, read_body
 from legato.domain.handles import ById, External, parse_external
 from legato.domain.turns import Busy, Dedup
+from legato.engine.care import Care
 from legato.engine.exchange import Exchange
 from legato.engine.gateway import Gateway
 from legato.engine.roster import Roster
@@ -33,6 +34,7 @@ class Api(Struct, frozen=True):
     """What the routes stand on."""
 
     gateway: Gateway
+    care: Care
     roster: Roster
     exchange: Exchange
     check_key: KeyCheck

@@ -10,6 +10,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from legato.api import (
     admin,
+    care,
     channels,
     chat,
     commands,
@@ -87,6 +88,11 @@ ROUTES: list[tuple[str, str, Route]] = [
     ("DELETE", "/v1/pairings/{channel}/{sender}", channels.remove_pairing),
     ("GET", "/v1/deliveries", channels.list_undelivered),
     ("POST", "/v1/deliveries/{id}/resend", channels.resend),
+    ("POST", "/v1/backup", care.backup),
+    ("POST", "/v1/verify", care.verify),
+    ("GET", "/v1/stats", care.stats),
+    ("GET", "/v1/doctor", care.doctor),
+    ("POST", "/v1/search/rebuild", care.rebuild_search),
     ("GET", "/v1/models", models.list_models),
     ("GET", "/v1/models/{id:path}", models.retrieve_model),
 ]

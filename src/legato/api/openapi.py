@@ -13,6 +13,7 @@ import msgspec
 from legato import __version__
 from legato.api import (
     admin,
+    care,
     channels,
     chat,
     commands,
@@ -28,7 +29,7 @@ from legato.api import (
 )
 from legato.api.door import Route
 
-SSE, JSONL = "text/event-stream", "application/jsonl"
+SSE, JSONL, SQLITE = "text/event-stream", "application/jsonl", "application/vnd.sqlite3"
 
 
 class Shape(NamedTuple):
@@ -42,6 +43,7 @@ class Shape(NamedTuple):
     told: str | None = None
     otherwise: tuple[str, ...] = ()
     lines: bool = False
+    line: type | None = None
     status: int = 200
     body_optional: bool = False
     of_turn: bool = False
@@ -117,6 +119,11 @@ SHAPES: dict[Route, Shape] = {
     channels.remove_pairing: Shape(schemas.PairingRemoved),
     channels.list_undelivered: Shape(schemas.Undelivered, query=schemas.Limited),
     channels.resend: Shape(schemas.Resent),
+    care.backup: Shape(told=SQLITE),
+    care.verify: Shape(told=JSONL, line=schemas.Verified),
+    care.stats: Shape(schemas.Stats),
+    care.doctor: Shape(schemas.Diagnosis),
+    care.rebuild_search: Shape(schemas.SearchRebuilt),
     models.list_models: Shape(schemas.ModelList),
     models.retrieve_model: Shape(schemas.Model),
 }
@@ -133,6 +140,7 @@ def document(routes: list[tuple[str, str, Route]]) -> dict[str, Any]:
     """The OpenAPI document of these routes."""
     shapes = [SHAPES[route] for _, _, route in routes]
     kinds = [kind for shape in shapes for kind in (shape.body, shape.answer) if kind is not None]
+    kinds += [shape.line for shape in shapes if shape.line is not None]
     kinds += [schemas.Error, *LINES.values(), *(kind for union in UNIONS.values() for kind in union)]
     found, components = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
     described = dict(zip(kinds, found, strict=True))
@@ -195,7 +203,8 @@ def _responses(shape: Shape, described: dict[Any, Any]) -> dict[str, Any]:
     if shape.answer is not None:
         content["application/json"] = {"schema": described[shape.answer]}
     if shape.told is not None:
-        content[shape.told] = {"x-line-schema": described[LINES[shape.told]]}  # 3.1 has no word for a stream
+        line = shape.line or LINES.get(shape.told)
+        content[shape.told] = {"x-line-schema": described[line]} if line else {}  # 3.1 has no word for a stream
     content |= {media_type: {"schema": {"type": "string"}} for media_type in shape.otherwise}
     refused = {"application/json": {"schema": described[schemas.Error]}}
     told = {code: {"description": why, "headers": headers, "content": refused} for code, why in REFUSED.items()}

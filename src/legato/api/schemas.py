@@ -17,8 +17,11 @@ from legato.api.responses import (
     ReasoningConfig,
     ToolChoice,
 )
+from legato.domain.checks import Check
 from legato.domain.grams import MAX_QUERY
 from legato.domain.turns import Busy
+from legato.engine.care import Progress
+from legato.store.figures import Figures, StoreFigures
 
 ItemStatus = Literal["in_progress", "completed", "incomplete"]
 Offset = Annotated[int, Meta(ge=0, le=10_000)]
@@ -609,6 +612,39 @@ class KeyRevoked(Struct):
     object: Literal["key.revoked"]
     name: str
     revoked: int
+
+
+class Stats(Struct):
+    object: Literal["stats"]
+    principal: str
+    own: Figures
+    store: StoreFigures | None
+
+
+class Diagnosis(Struct):
+    object: Literal["diagnosis"]
+    version: str
+    checks: list[Check]
+
+
+class SearchRebuilt(Struct):
+    object: Literal["search.rebuilt"]
+
+
+class ShownFinding(Struct):
+    rule: str
+    where: str
+    what: str
+    message: str
+
+
+class Verified(Struct):
+    """A line of a proof: a finding, how far it is, why it stopped, or, last, how many findings there are."""
+
+    finding: ShownFinding | UnsetType = UNSET
+    progress: Progress | UnsetType = UNSET
+    error: Any | UnsetType = UNSET
+    findings: int | UnsetType = UNSET
 
 
 class RunStarted(Struct):

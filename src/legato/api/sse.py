@@ -38,7 +38,7 @@ class EventStream(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         telling = asyncio.create_task(self._tell())
-        leaving = asyncio.create_task(_left(receive))
+        leaving = asyncio.create_task(until_left(receive))
         leaving.add_done_callback(lambda _: telling.cancel())
         try:
             await self._write(send)
@@ -109,6 +109,7 @@ class _Silence:
         self._timer = self._loop.call_at(self._since + KEEP_ALIVE, self._look)
 
 
-async def _left(receive: Receive) -> None:
+async def until_left(receive: Receive) -> None:
+    """Wait until the client is gone."""
     while (await receive())["type"] != "http.disconnect":
         pass

@@ -18,12 +18,12 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 from urllib.parse import quote, urlencode, urlsplit
 
 import click
 
-from legato.config import load
+from legato.config import Config, load
 from legato.errors import LegatoError, StoreUnavailable
 
 PLACE = "url"
@@ -33,6 +33,7 @@ PRIVATE = "private"
 """What stands beside the address of a private one."""
 
 QUICK = 5.0
+CHUNK = 256 * 1024
 SILENT = 45.0
 """A stream says something every fifteen seconds; one that is silent for three times that is broken."""
 
@@ -92,6 +93,26 @@ class Client:
     def follow(self, path: str, after: str | None) -> "Following":
         """A stream that is told from event `after` on, until somebody closes it."""
         return Following(self._connection(SILENT), path, self._headers | ({"Last-Event-ID": after} if after else {}))
+
+    def lines(self, path: str) -> Iterator[dict[str, Any]]:
+        """What is told in JSON lines, line by line."""
+        with self._asked("POST", path) as response:
+            for line in response:
+                yield json.loads(line)
+
+    def download(self, path: str, file: IO[bytes], on_bytes: Callable[[int, int], None]) -> None:
+        """Write what is answered into a file; `on_bytes` hears how many came now, and how many there are."""
+        with self._asked("POST", path) as response:
+            total = left = int(response.headers["content-length"])
+            while chunk := response.read(CHUNK):
+                left -= len(chunk)
+                try:
+                    file.write(chunk)
+                except OSError as error:
+                    raise StoreUnavailable(f"{file.name} cannot be written: {error.strerror}.") from error
+                on_bytes(len(chunk), total)
+        if left:
+            raise StoreUnavailable(f"The gateway at {self.url} left before it had sent everything.")
 
     def alive(self) -> bool:
         """Whether somebody answers there; the key is not shown to whoever that is."""
@@ -189,6 +210,17 @@ def gateway(home: Path | None) -> Iterator[Client]:
         way.close()
 
 
+def running(config: Config, patience: float | None = None) -> Client | None:
+    """The gateway that `LEGATO_URL` names, or that runs on this home, if one does."""
+    key = config.client.key or _read(config.home / "key")
+    if config.client.url:
+        return Client(config.client.url, key, patience)
+    url = _read(config.home / PLACE).partition(" ")[0]
+    if url and (config.database.url or owned(config.home)) and Client(url, key).alive():
+        return Client(url, key, patience)
+    return None
+
+
 class Way:
     """The way to the gateway of a home. Where a private one ended, whoever needs one starts the next; where it was
     `legato serve`, it is waited for, because a private one would take its place."""
@@ -218,13 +250,10 @@ class Way:
 
     def _found(self) -> Client:
         config = self._config
-        key = config.client.key or _read(config.home / "key")
-        if config.client.url:
-            return Client(config.client.url, key, self._patience)
-        url, _, kind = _read(config.home / PLACE).partition(" ")
-        if url and (config.database.url or _owned(config.home / "legato.db.lock")) and Client(url, key).alive():
-            self._kept = kind != PRIVATE
-            return Client(url, key, self._patience)
+        if (client := running(config, self._patience)) is not None:
+            if not config.client.url:
+                self._kept = _read(config.home / PLACE).partition(" ")[2] != PRIVATE
+            return client
         if self._kept:
             raise StoreUnavailable(f"No gateway runs on {self.home} any more. Start it again with: legato serve")
         return Client(self._start(), _read(config.home / "key"), self._patience)
@@ -281,10 +310,10 @@ class Way:
         return first[3]
 
 
-def _owned(lock: Path) -> bool:
+def owned(home: Path) -> bool:
     """Whether a process owns the store. One that was killed left its address behind, where anyone may listen now."""
     try:
-        with lock.open("rb") as file:
+        with (home / "legato.db.lock").open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except FileNotFoundError:
         return False

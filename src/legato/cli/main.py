@@ -86,19 +86,71 @@ def serve(home: Path | None, database_url: str | None, host: str | None, port: i
     run_server(home, {name: value for name, value in options.items() if value is not None}, private=private)
 
 
+# -- the store
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+file_argument = click.argument("path", type=click.Path(path_type=Path))
+
+
 @cli.command()
 @home_option
 @database_option
-def verify(home: Path | None, database_url: str | None) -> None:
+@json_option
+def verify(home: Path | None, database_url: str | None, as_json: bool) -> None:
     """Prove that the store is whole: check every rule of the schema and of the log."""
     from legato.cli.verify import run_verify  # noqa: PLC0415 - as above
 
-    run_verify(home, {"database.url": database_url} if database_url is not None else {})
+    run_verify(home, {"database.url": database_url} if database_url is not None else {}, as_json=as_json)
+
+
+@cli.command()
+@home_option
+@click.option("--force", is_flag=True, help="Replace a file that is there already.")
+@json_option
+@file_argument
+def backup(home: Path | None, force: bool, as_json: bool, path: Path) -> None:
+    """Write everything into one file, while the gateway goes on."""
+    from legato.cli.backup import run_backup  # noqa: PLC0415 - as above
+
+    run_backup(home, path, force=force, as_json=as_json)
+
+
+@cli.command("restore-backup")
+@home_option
+@database_option
+@click.option("--replace", is_flag=True, help="Keep the database that is there under another name, and take its place.")
+@file_argument
+def restore_backup(home: Path | None, database_url: str | None, replace: bool, path: Path) -> None:
+    """Put a backup back, into a home or an empty PostgreSQL that no gateway uses."""
+    from legato.cli.backup import run_restore  # noqa: PLC0415 - as above
+
+    run_restore(home, path, {"database.url": database_url} if database_url is not None else {}, replace=replace)
+
+
+@cli.command()
+@home_option
+@json_option
+def stats(home: Path | None, as_json: bool) -> None:
+    """Count what you have; with an administrator's key, also what the store holds."""
+    from legato.cli.stats import run_stats  # noqa: PLC0415 - as above
+
+    run_stats(home, as_json=as_json)
+
+
+@cli.command()
+@home_option
+@click.option("--fix", is_flag=True, help="Mend what is safe: modes, an address nobody answers, the search index.")
+@click.option("--offline", is_flag=True, help="Do not ask the providers of the configured models.")
+@json_option
+def doctor(home: Path | None, fix: bool, offline: bool, as_json: bool) -> None:
+    """Look for problems and say what to do about them; nothing is changed without --fix."""
+    from legato.cli.doctor import run_doctor  # noqa: PLC0415 - as above
+
+    run_doctor(home, fix=fix, offline=offline, as_json=as_json)
 
 
 # -- conversations
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 what_argument = click.argument("what")
 
 

@@ -68,7 +68,9 @@ async def _serve(config: Config, listener: socket.socket, private: bool) -> None
 
         loopback = config.server.host in ("127.0.0.1", "::1", "localhost")
         asgi = http.build(
-            Api(app.gateway, app.roster, app.exchange, RecentKeys(check_key), config.server.max_body, loopback)
+            Api(
+                app.gateway, app.care, app.roster, app.exchange, RecentKeys(check_key), config.server.max_body, loopback
+            )
         )
         server = _Server(uvicorn.Config(asgi, log_config=None, access_log=False, timeout_graceful_shutdown=5))
         draining = _drain_on_signals(app, server, private)

@@ -31,9 +31,13 @@ def show(home: Path | None, *, as_json: bool) -> None:
 def check(home: Path | None) -> None:
     """Fail unless the gateway could start with this."""
     config, _ = load(home)
-    models = with_fallbacks(config.models, {name: Demo() for name in config.models})
-    build_roster(config, models, {})
+    prove(config)
     click.echo("The configuration is sound.")
+
+
+def prove(config: Config) -> None:
+    """Fail unless everything that the configuration names is there."""
+    build_roster(config, with_fallbacks(config.models, {name: Demo() for name in config.models}), {})
 
 
 def _rows(config: Config, origins: Origins) -> Iterator[tuple[str, Any, str]]:

@@ -49,6 +49,7 @@ _UNREACHABLE = (
     asyncpg.PostgresConnectionError,
     asyncpg.CannotConnectNowError,
 )
+_NO_ENTRY = (*_UNREACHABLE, asyncpg.PostgresError, TimeoutError, ValueError, OverflowError)
 _ADVICE = "Check that the role may read and write the tables of its schema, and that the database is Legato's own."
 
 
@@ -94,15 +95,8 @@ class Postgres:
             pool = await asyncpg.create_pool(
                 url, min_size=1, max_size=connections, timeout=10, command_timeout=60, reset=_no_reset, init=_impatient
             )
-        except (*_UNREACHABLE, asyncpg.PostgresError, TimeoutError, ValueError, OverflowError) as error:
-            quotable = isinstance(
-                error, OSError | asyncpg.PostgresError | TimeoutError
-            )  # others may quote the password
-            why = str(error) if quotable and str(error) else type(error).__name__
-            raise StoreUnavailable(
-                f"PostgreSQL at {_shown(url)} cannot be reached: {why}. Check that the server runs, and "
-                f"LEGATO_DATABASE_URL (or --database-url); special characters in a password are written %XX."
-            ) from error
+        except _NO_ENTRY as error:
+            raise _cannot_reach(url, error) from error
         self = cls(pool, url)
         if look:
             return self
@@ -175,14 +169,16 @@ class Postgres:
         """A connection for something that may take long."""
         try:
             connection = await asyncpg.connect(self._url, timeout=10)
-            try:
-                yield connection
-            finally:
-                connection.terminate()
+        except _NO_ENTRY as error:
+            raise _cannot_reach(self._url, error) from error
+        try:
+            yield connection
         except (*_UNREACHABLE, TimeoutError) as error:
             raise self._gone(error) from error
         except asyncpg.PostgresError as error:
             raise StoreUnavailable(f"PostgreSQL refused: {error}. {_ADVICE}") from error
+        finally:
+            connection.terminate()
 
     def tell(self, hint: Hint) -> None:
         self._hints.add(hint)
@@ -247,6 +243,15 @@ class Postgres:
             f"PostgreSQL at {_shown(self._url)} does not answer: {error or type(error).__name__}. "
             f"Check that the server runs; what was acknowledged is safe."
         )
+
+
+def _cannot_reach(url: str, error: BaseException) -> StoreUnavailable:
+    quotable = isinstance(error, OSError | asyncpg.PostgresError | TimeoutError)  # others may quote the password
+    why = str(error) if quotable and str(error) else type(error).__name__
+    return StoreUnavailable(
+        f"PostgreSQL at {_shown(url)} cannot be reached: {why}. Check that the server runs, and "
+        f"LEGATO_DATABASE_URL (or --database-url); special characters in a password are written %XX."
+    )
 
 
 async def _migrate_alone(tx: Tx) -> list[str]:

@@ -38,6 +38,10 @@ class Restored(Struct, frozen=True):
 def into_file(source: Path, database: Path, *, replace: bool) -> Restored:
     """Make a backup the database of a home that nobody uses. With `replace` a database that is there is kept aside."""
     contents = backup.inspect(source)
+    try:
+        database.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreUnavailable(f"Cannot make the home {database.parent}: {error.strerror}.") from error
     lock = own(database)
     try:
         if database.exists() and not replace:

@@ -10,7 +10,7 @@ too; a store that does not answer is an error.
 
 import hashlib
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 
 from legato.domain.ids import ConversationId, PrincipalId
 from legato.errors import StoreUnavailable
@@ -30,7 +30,7 @@ def _quiet(checked: int, total: int) -> None:
     """Nobody wants to hear of progress."""
 
 
-async def verify(db: Database, progress: Callable[[int, int], None] = _quiet) -> AsyncIterator[Finding]:
+async def verify(db: Database, progress: Callable[[int, int], None] = _quiet) -> AsyncGenerator[Finding, None]:
     """Everything that is wrong with a store. `progress` hears how many of how many conversations are checked."""
     for check in (_file, _schema, _references, _uniqueness, _documents):
         for finding in await _found(db, "database", check):

@@ -1,0 +1,216 @@
+"""`legato doctor`: look at everything that can go wrong around a gateway, and say what to do about it.
+
+It changes nothing, unless `--fix` asks for what is safe: modes, an address that nobody answers, the search index. A
+gateway that runs is asked about its store; where none runs, the store is read as it is.
+"""
+
+import asyncio
+import json
+import os
+import shutil
+import stat
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import msgspec
+
+from legato import __version__
+from legato.app import look_at_database, open_database
+from legato.cli import client
+from legato.cli.client import Client
+from legato.cli.providers import providers
+from legato.cli.settings import prove
+from legato.cli.table import readable
+from legato.config import Config, home_path, load
+from legato.domain.checks import Check, State
+from legato.engine import diagnosis
+from legato.errors import LegatoError
+from legato.store import figures, search
+from legato.store.migrate import known_version, migrations
+
+PATIENCE = 15.0
+LITTLE, SOME = 200 * 10**6, 10**9  # bytes of free space
+HOME_MODE, KEY_MODE, STALE_URL = "home mode", "key mode", "url"
+COLOURS: dict[State, str] = {"ok": "green", "warning": "yellow", "problem": "red"}
+
+
+def run_doctor(home: Path | None, *, fix: bool, offline: bool, as_json: bool) -> None:
+    """Print one line for each check; exit 1 when something is wrong."""
+    checks = list(_examined(home, offline))
+    fixed = [_fixed(home, check) for check in checks if check.fix] if fix else []
+    if fixed:
+        checks = list(_examined(home, offline))
+    sound = all(check.state != "problem" for check in checks)
+    if as_json:
+        told = {"sound": sound, "checks": msgspec.to_builtins(checks), "fixed": fixed}
+        click.echo(json.dumps(told, ensure_ascii=False, indent=2))
+    else:
+        for line in fixed:
+            click.echo(click.style("fixed    ", fg="cyan") + line)
+        for check in checks:
+            click.echo(_line(check))
+    sys.exit(0 if sound else 1)
+
+
+def _line(check: Check) -> str:
+    state = click.style(f"{check.state:8}", fg=COLOURS[check.state])
+    return f"{state} {check.name:13} {' '.join(f'{check.says} {check.advice}'.split())}"
+
+
+def _examined(home: Path | None, offline: bool) -> Iterator[Check]:
+    try:
+        config, _ = load(home)
+        prove(config)
+    except LegatoError as error:
+        place = home_path(home)
+        yield Check("configuration", "problem", error.message, f"Mend {place / 'legato.toml'} or the environment.")
+        yield from _home(place)
+        return
+    yield Check("configuration", "ok", "The configuration is sound.")
+    yield from _home(config.home)
+    gateway = client.running(config, PATIENCE)
+    yield from _address(config, gateway)
+    yield from _space(config)
+    if gateway is not None:
+        yield from _asked(gateway)
+    else:
+        yield from asyncio.run(_looked(config))
+    yield from [] if offline else providers(config)
+
+
+# -- the home
+
+
+def _home(home: Path) -> Iterator[Check]:
+    if not home.is_dir():
+        yield Check("home", "warning", f"There is no home at {home}.", "`legato serve` makes it.")
+        return
+    found = home.stat()
+    mode = stat.S_IMODE(found.st_mode)
+    if found.st_uid != os.getuid():
+        yield Check("home", "problem", f"{home} belongs to another user.", "Run as its owner, or choose another home.")
+    elif mode != 0o700:
+        says = f"{home} has mode {mode:04o}: others may look into it."
+        yield Check("home", "problem", says, f"`chmod 700 {home}`, or `legato doctor --fix`.", HOME_MODE)
+    else:
+        yield Check("home", "ok", f"{home} is yours alone.")
+    yield _key(home / "key")
+
+
+def _key(path: Path) -> Check:
+    if not path.is_file() or not path.stat().st_size:
+        return Check("key", "warning", "There is no key file.", "The next `legato serve` makes one.")
+    mode = stat.S_IMODE(path.stat().st_mode)
+    if mode != 0o600:
+        says = f"{path} has mode {mode:04o}: others may use your key."
+        return Check("key", "problem", says, f"`chmod 600 {path}`, or `legato doctor --fix`.", KEY_MODE)
+    return Check("key", "ok", "The key file is yours alone.")
+
+
+def _space(config: Config) -> Iterator[Check]:
+    if not config.home.is_dir():
+        return
+    free = shutil.disk_usage(config.home).free
+    database = config.home / "legato.db"
+    wanted = max(SOME, database.stat().st_size if database.is_file() else 0)
+    state: State = "problem" if free < LITTLE else "warning" if free < wanted else "ok"
+    advice = "" if state == "ok" else "Free some: what cannot be written is refused, and a backup needs room."
+    yield Check("space", state, f"{readable(free)} are free on the disk of {config.home}.", advice)
+
+
+# -- the gateway
+
+
+def _address(config: Config, gateway: Client | None) -> Iterator[Check]:
+    if gateway is None and (config.home / client.PLACE).exists():
+        if not config.database.url and client.owned(config.home):
+            says = "A process holds the database and does not answer."
+            yield Check("gateway", "problem", says, "Look into its log; stop it and start it again.")
+        else:
+            says = f"{config.home / client.PLACE} names a gateway that does not answer; it was probably killed."
+            yield Check("gateway", "warning", says, "`legato serve` starts one; `--fix` removes the file.", STALE_URL)
+    elif gateway is None:
+        yield Check("gateway", "warning", "No gateway runs on this home.", "Start one with `legato serve`.")
+
+
+def _asked(gateway: Client) -> Iterator[Check]:
+    """What a gateway says of itself and of its store."""
+    if not gateway.alive():
+        advice = "Check LEGATO_URL, and that it runs."
+        yield Check("gateway", "problem", f"The gateway at {gateway.url} does not answer.", advice)
+        return
+    try:
+        gateway.get("/readyz")
+        yield Check("gateway", "ok", f"A gateway runs at {gateway.url} and is ready.")
+    except LegatoError as error:
+        yield Check("gateway", "problem", f"The gateway at {gateway.url} is not ready: {error.message}")
+    try:
+        told = gateway.get("/v1/doctor")
+    except LegatoError as error:
+        yield Check("store", "problem", f"The gateway does not tell of its store: {error.message}", "Use an admin key.")
+        return
+    if told["version"] == __version__:
+        yield Check("version", "ok", f"The gateway and this command are both {__version__}.")
+    else:
+        says = f"The gateway is {told['version']}, this command is {__version__}."
+        yield Check("version", "warning", says, "Restart the gateway after an upgrade.")
+    yield from msgspec.convert(told["checks"], list[Check])
+
+
+# -- the store, where no gateway runs
+
+
+async def _looked(config: Config) -> list[Check]:
+    if not config.database.url and not (config.home / "legato.db").exists():
+        return [Check("database", "ok", "There is no database yet.")]
+    try:
+        db = await look_at_database(config)
+        try:
+            applied = dict(await db.read(figures.versions))
+            version, newest = known_version(applied, db.dialect), migrations(db.dialect)[-1].version
+            if version < newest:
+                says = f"The database has schema {version}; this Legato brings it to {newest} at its next start."
+                return [Check("database", "ok", says)]
+            checks = diagnosis.judge(await db.read(figures.health), running=False)
+        finally:
+            await db.close()
+    except LegatoError as error:
+        return [Check("database", "problem", error.message)]
+    return [Check("database", "ok", f"The database can be opened; it has schema {version}, the newest."), *checks]
+
+
+# -- what is safe to mend
+
+
+def _fixed(home: Path | None, check: Check) -> str:
+    """Mend what a check found; returns what was done."""
+    place = home_path(home)
+    match check.fix:
+        case "home mode":
+            place.chmod(0o700)
+            return f"{place} has mode 0700."
+        case "key mode":
+            (place / "key").chmod(0o600)
+            return f"{place / 'key'} has mode 0600."
+        case "url":
+            (place / client.PLACE).unlink(missing_ok=True)
+            return f"{place / client.PLACE} is removed."
+        case diagnosis.REBUILD:
+            config, _ = load(home)
+            if gateway := client.running(config):
+                gateway.post("/v1/search/rebuild")
+            else:
+                asyncio.run(_rebuild(config))
+            return "The search index was emptied; it fills itself while a gateway runs."
+        case unknown:
+            return f"Nothing: this command does not know how to mend '{unknown}'."
+
+
+async def _rebuild(config: Config) -> None:
+    db = await open_database(config)
+    try:
+        await db.write(search.rebuild)
+    finally:
+        await db.close()

@@ -1,0 +1,58 @@
+-- name: figures_conversations
+-- What a principal has. A log holds as many entries as it has positions of its own.
+select count(case when deleted_at is null then 1 end),
+count(case when deleted_at is null and parent_id is not null then 1 end),
+count(case when deleted_at is not null then 1 end),
+cast(coalesce(sum(case when deleted_at is null then head_seq - base_seq else 0 end), 0) as bigint)
+from conversations where principal = :principal;
+
+-- name: figures_turns
+select status, count(*) from turns where principal = :principal group by status;
+
+-- name: figures_tokens [sqlite]
+select coalesce(sum(usage ->> 'input_tokens'), 0), coalesce(sum(usage ->> 'output_tokens'), 0),
+coalesce(sum(usage ->> 'cached_tokens'), 0)
+from turns where principal = :principal and usage is not null;
+
+-- name: figures_tokens [postgres]
+select cast(coalesce(sum((usage::json ->> 'input_tokens')::bigint), 0) as bigint),
+cast(coalesce(sum((usage::json ->> 'output_tokens')::bigint), 0) as bigint),
+cast(coalesce(sum((usage::json ->> 'cached_tokens')::bigint), 0) as bigint)
+from turns where principal = :principal and usage is not null;
+
+-- name: figures_attachments
+select count(*), cast(coalesce(sum(size), 0) as bigint) from blobs where principal = :principal;
+
+-- name: bytes_on_disk [sqlite]
+select page_count * page_size from pragma_page_count, pragma_page_size;
+
+-- name: bytes_on_disk [postgres]
+select pg_database_size(current_database());
+
+-- name: figures_unindexed
+-- Turns that search does not know yet, and for how many seconds the oldest has waited.
+select count(*), coalesce({now} - min(ended_at), 0) from turns
+where indexed_at is null and ended_at is not null and status <> 'joined';
+
+-- name: figures_deliveries
+select status, count(*) from deliveries group by status;
+
+-- name: figures_waiting
+-- How many turns wait.
+select count(*) from turns where status in ('queued', 'running') and status = 'queued';
+
+-- name: oldest_waiting
+-- The turn that has waited longest: for how many seconds, and whether another of its conversation runs.
+select t.id, {now} - t.created_at, exists (
+    select 1 from turns r where r.conversation_id = t.conversation_id and r.status = 'running')
+from turns t where t.status in ('queued', 'running') and t.status = 'queued' order by t.created_at, t.id limit 1;
+
+-- name: failed_lately [sqlite]
+-- Why turns failed, the commonest reason first.
+select failure ->> 'code', max(failure ->> 'message'), count(*) from turns
+where status = 'failed' and ended_at > {now} - :age group by 1 order by 3 desc, 1;
+
+-- name: failed_lately [postgres]
+-- Why turns failed, the commonest reason first.
+select failure::json ->> 'code', max(failure::json ->> 'message'), count(*) from turns
+where status = 'failed' and ended_at > {now} - :age group by 1 order by 3 desc, 1;
