@@ -160,6 +160,11 @@ def rows(things: Things) -> dict[tuple[str, str], list[Row]]:
         ("DELETE", "/v1/pairings/{channel}/{sender}"): [Row("/v1/pairings/telegram/1", stranger=403, owner=404)],
         ("GET", "/v1/deliveries"): [Row("/v1/deliveries", stranger=200)],
         ("POST", "/v1/deliveries/{id}/resend"): [Row("/v1/deliveries/1/resend", owner=404)],
+        ("POST", "/v1/backup"): [Row("/v1/backup", stranger=403)],
+        ("POST", "/v1/verify"): [Row("/v1/verify", stranger=403)],
+        ("GET", "/v1/stats"): [Row("/v1/stats", stranger=200)],
+        ("GET", "/v1/doctor"): [Row("/v1/doctor", stranger=403)],
+        ("POST", "/v1/search/rebuild"): [Row("/v1/search/rebuild", stranger=403)],
         ("GET", "/v1/models"): [Row("/v1/models", stranger=200)],
         ("GET", "/v1/models/{id:path}"): [Row("/v1/models/demo", stranger=200)],
     }

@@ -41,8 +41,8 @@ def _failed(health: Health) -> Check:
     if not count:
         return Check("failures", "ok", "No turn failed in the last 24 hours.")
     commonest = health.failed[0]
-    why = f"{commonest.code}, {commonest.count} times: {commonest.message}"
-    says = f"{count} {'turn' if count == 1 else 'turns'} failed in the last 24 hours; mostly {why}"
+    why = f"the commonest reason ({commonest.count}) is {commonest.code}: {commonest.message}"
+    says = f"{count} {'turn' if count == 1 else 'turns'} failed in the last 24 hours; {why}"
     return Check("failures", "warning", says, "Mend the cause; what was said is kept and can be sent again.")
 
 

@@ -13,14 +13,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import apsw
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from legato.errors import StoreUnavailable
 from legato.store import backup
 from legato.store.backup import Contents
 from legato.store.database import Tx
 from legato.store.files import sync
-from legato.store.migrate import migrate
+from legato.store.migrate import migrate, migrations
 from legato.store.postgres import Postgres
 from legato.store.sqlite import at_once, own
 
@@ -54,7 +54,7 @@ def into_file(source: Path, database: Path, *, replace: bool) -> Restored:
             _clear_sides(database)
             staged.replace(database)
             sync(database.parent)
-        return Restored(contents, doubtful, aside)
+        return Restored(_newest(contents), doubtful, aside)
     except OSError as error:
         raise StoreUnavailable(f"The backup cannot be put into {database.parent}: {error}.") from error
     finally:
@@ -67,7 +67,7 @@ async def into_postgres(source: Path, url: str) -> Restored:
     with tempfile.TemporaryDirectory(prefix="legato-") as folder:
         with _staged(source, Path(folder) / "copy") as (staged, doubtful):
             await Postgres.restore(url, staged)
-    return Restored(contents, doubtful)
+    return Restored(_newest(contents), doubtful)
 
 
 @contextlib.contextmanager
@@ -83,6 +83,10 @@ def _staged(source: Path, database: Path) -> Iterator[tuple[Path, int]]:
         yield staged, doubtful
     finally:
         _remove(staged)
+
+
+def _newest(contents: Contents) -> Contents:
+    return structs.replace(contents, version=migrations("sqlite")[-1].version)
 
 
 def _brought_up_to_date(path: Path) -> int:
