@@ -37,12 +37,12 @@ def inspect(path: Path) -> Contents:
             raise BadBackup(f"{path} is a SQLite file of another program, not a backup of Legato. Nothing was changed.")
         damage = [line for (line,) in connection.execute("pragma integrity_check(1)") if line != "ok"]
         if damage:
-            raise BadBackup(f"{path} is damaged: {damage[0]}. Nothing was changed. Use another backup.")
+            raise BadBackup(f"{path} is damaged: {' '.join(damage[0].split())}. Nothing was changed. Use another one.")
         version = _known_version(connection, path)
         [counts] = at_once(connection, lambda tx: tx.run("backup_counts"))
         return Contents(version, *counts)
     except apsw.Error as error:
-        raise BadBackup(f"{path} is damaged: {error}. Nothing was changed. Use another backup.") from error
+        raise BadBackup(f"{path} is damaged: {error}. Nothing was changed. Use another one.") from error
     finally:
         connection.close()
 
