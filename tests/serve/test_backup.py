@@ -11,6 +11,7 @@ import shutil
 import signal
 import sqlite3
 import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -26,8 +27,9 @@ from legato.domain.handles import Slug
 from legato.domain.ids import PrincipalId, new_id
 from legato.errors import UnknownHandle
 from legato.store import directory, log
+from legato.store.verify import verify
 from serve.conftest import Serve
-from serve.process import BOUND, LEGATO, Env, Server, environment
+from serve.process import BOUND, Env, Server, environment
 from serve.test_commands import legato
 from serve.writers import Writers, said
 
@@ -349,30 +351,35 @@ def test_a_postgresql_that_is_used_is_not_restored_into(
     assert again.said("talk")[:2] == [("user", "reply only kept"), ("assistant", "kept")]
 
 
-@pytest.mark.parametrize("seen", [".restoring", ".replaced-"])
-def test_kill_9_in_the_middle_of_a_restore_leaves_the_old_or_the_new_database(
-    backup: Path, tmp_path: Path, serve: Serve, seen: str
+def test_kill_9_at_any_point_of_a_restore_leaves_the_old_or_the_new_database(
+    backup: Path, tmp_path: Path, serve: Serve
 ) -> None:
-    """Killed when a file of that name appears; and the next try comes through."""
+    """Before each change of a name, one after the other; what is there is whole, and the next try comes through."""
     there = tmp_path / "there"
     server = serve(at=there)
     server.say("reply only old", "older")
     server.kill()
-    for attempt in range(3):
-        trial = tmp_path / f"trial-{attempt}"
+    outcomes = []
+    for point in range(1, 100):
+        trial = tmp_path / f"trial-{point}"
         shutil.copytree(there, trial)
-        process = subprocess.Popen(
-            [LEGATO, "restore-backup", "--home", str(trial), "--replace", str(backup)],
-            env=environment(),
-            stdout=subprocess.DEVNULL,
-        )
-        while process.poll() is None and not any(seen in name for name in os.listdir(trial)):
-            pass
-        process.kill()
-        process.wait(BOUND)
-        assert legato(trial, "verify").code == 0
-        found = held(trial / "legato.db", ["talk", "older"])
-        assert [name for name, lines in found.items() if lines] in (["talk"], ["older"])
-        assert legato(trial, "restore-backup", "--replace", str(backup)).code == 0
-        assert held(trial / "legato.db", ["talk"])["talk"][-1] == ("assistant", "kept")
-        assert [path.name for path in trial.iterdir() if ".restoring" in path.name] == []
+        command = ["restore-backup", "--home", str(trial), "--replace", str(backup)]
+        fused = [sys.executable, str(Path(__file__).with_name("fused.py")), str(point), str(trial), *command]
+        done = subprocess.run(fused, env=environment(), capture_output=True, timeout=BOUND, check=False)
+        [name] = [name for name, lines in held(trial / "legato.db", ["talk", "older"]).items() if lines]
+        assert run(findings(trial / "legato.db")) == []
+        outcomes.append(name)
+        if done.returncode == 0:
+            break
+        assert done.returncode == -signal.SIGKILL, done.stderr
+    assert outcomes == sorted(outcomes)  # the old one up to a point, the new one from there on
+    assert set(outcomes) == {"older", "talk"}
+    half_done = tmp_path / f"trial-{outcomes.index('talk')}"  # the last one that still had the old
+    assert legato(half_done, "restore-backup", "--replace", str(backup)).code == 0
+    assert held(half_done / "legato.db", ["talk"])["talk"][-1] == ("assistant", "kept")
+    assert [path.name for path in half_done.iterdir() if ".restoring" in path.name] == []
+
+
+async def findings(place: Any) -> list[str]:
+    async with raw.opened(place) as db:
+        return [str(finding) async for finding in verify(db)]

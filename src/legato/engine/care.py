@@ -48,7 +48,7 @@ class Care:
     async def backup(self) -> BinaryIO:
         """A backup of this moment, as a file without a name: it is gone when it is closed, however that comes."""
         async with self._one:  # each takes the room of a whole store
-            size = (await self._db.read(figures.of_store)).bytes
+            size = await self._db.read(figures.size)
             with _scratch(self._home, size) as folder:
                 await self._db.backup(folder / "backup")
                 return (folder / "backup").open("rb")  # whoever asked closes it

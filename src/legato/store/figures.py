@@ -73,13 +73,12 @@ async def of_principal(tx: Tx, principal: PrincipalId) -> Figures:
 
 
 async def of_store(tx: Tx) -> StoreFigures:
-    [[size]] = await tx.run("bytes_on_disk")
     [unindexed] = await tx.run("figures_unindexed")
     [[waiting]] = await tx.run("figures_waiting")
     oldest = await one(tx.run("oldest_waiting"))
     return StoreFigures(
         database=tx.dialect,
-        bytes=size,
+        bytes=await size(tx),
         schema=max(version for version, _ in await versions(tx)),
         unindexed=unindexed[0],
         unindexed_age=unindexed[1],
@@ -87,6 +86,12 @@ async def of_store(tx: Tx) -> StoreFigures:
         waiting=waiting,
         oldest_waiting=Waiting(oldest[0], oldest[1], bool(oldest[2])) if oldest else None,
     )
+
+
+async def size(tx: Tx) -> int:
+    """How many bytes the database takes."""
+    [[found]] = await tx.run("bytes_on_disk")
+    return int(found)
 
 
 async def health(tx: Tx) -> Health:

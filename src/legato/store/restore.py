@@ -112,9 +112,11 @@ def _keep_aside(database: Path) -> Path:
     with contextlib.suppress(apsw.Error):  # a damaged one is kept as it is, with its journal
         connection = apsw.Connection(str(database))
         try:
-            connection.execute("pragma wal_checkpoint(truncate)").fetchall()
+            [(busy, _, _)] = connection.execute("pragma wal_checkpoint(truncate)").fetchall()
         finally:
             connection.close()
+        if busy:
+            raise StoreUnavailable(f"Somebody reads {database}. Nothing was changed. Try again when they are done.")
     aside = database.with_name(f"{database.name}.replaced-{time.strftime('%Y%m%d-%H%M%S')}")
     while aside.exists():
         aside = aside.with_name(aside.name + "x")

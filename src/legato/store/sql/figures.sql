@@ -2,7 +2,7 @@
 -- What a principal has. A log holds as many entries as it has positions of its own.
 select count(case when deleted_at is null then 1 end),
 count(case when deleted_at is null and parent_id is not null then 1 end),
-count(case when deleted_at is not null then 1 end),
+count(case when deleted_at is not null and purged_at is null then 1 end),
 cast(coalesce(sum(case when deleted_at is null then head_seq - base_seq else 0 end), 0) as bigint)
 from conversations where principal = :principal;
 
