@@ -329,6 +329,22 @@ def test_a_damaged_database_can_be_replaced_and_is_kept_as_it_is(backup: Path, t
     assert not (there / "legato.db-wal").exists() or (there / "legato.db-wal").read_bytes() != b"\xfe" * 5000
 
 
+def test_a_journal_that_was_left_behind_never_meets_the_new_database(
+    backup: Path, tmp_path: Path, serve: Serve
+) -> None:
+    """Somebody has removed the old file by hand, and only that: its journal would be played into the new one."""
+    there = tmp_path / "there"
+    server = serve(at=there)
+    server.say("reply only old", "older")
+    server.kill()
+    (there / "legato.db").unlink()
+    journal = (there / "legato.db-wal").read_bytes()
+    assert legato(there, "restore-backup", str(backup)).code == 0
+    assert legato(there, "verify").code == 0
+    assert held(there / "legato.db", ["older"]) == {"older": []}
+    assert journal in contents(there).values()
+
+
 def test_a_postgresql_that_is_used_is_not_restored_into(
     backup: Path, tmp_path: Path, serve: Serve, pg_url: str
 ) -> None:

@@ -50,7 +50,8 @@ def into_file(source: Path, database: Path, *, replace: bool) -> Restored:
                 f"the old file under another name."
             )
         with _staged(source, database) as (staged, doubtful):
-            aside = _keep_aside(database) if database.exists() else None
+            there = [side for side in ("", *SIDES) if Path(f"{database}{side}").exists()]
+            aside = _keep_aside(database) if there else None
             _clear_sides(database)
             staged.replace(database)
             sync(database.parent)
@@ -109,8 +110,8 @@ async def _up_to_date(tx: Tx) -> int:
 
 def _keep_aside(database: Path) -> Path:
     """Another name for the database that is there. Its own name stays until the new one takes it."""
-    with contextlib.suppress(apsw.Error):  # a damaged one is kept as it is, with its journal
-        connection = apsw.Connection(str(database))
+    with contextlib.suppress(apsw.Error):  # a damaged one, or a journal alone, is kept as it is
+        connection = apsw.Connection(str(database), flags=apsw.SQLITE_OPEN_READWRITE)
         try:
             [(busy, _, _)] = connection.execute("pragma wal_checkpoint(truncate)").fetchall()
         finally:
@@ -118,7 +119,7 @@ def _keep_aside(database: Path) -> Path:
         if busy:
             raise StoreUnavailable(f"Somebody reads {database}. Nothing was changed. Try again when they are done.")
     aside = database.with_name(f"{database.name}.replaced-{time.strftime('%Y%m%d-%H%M%S')}")
-    while aside.exists():
+    while any(Path(f"{aside}{side}").exists() for side in ("", *SIDES)):
         aside = aside.with_name(aside.name + "x")
     for side in ("", *SIDES):
         with contextlib.suppress(FileNotFoundError):
