@@ -96,27 +96,26 @@ def test_a_backup_taken_under_load_restores_to_a_prefix_of_what_was_acknowledged
     server = serve(env=settings)
     picture = [{"role": "user", "content": [{"type": "input_image", "image_url": PICTURE}]}]
     assert server.say("", "picture", input=picture).status == 200
-    rounds = 20 if pytestconfig.getoption("--long") else 3
-    last: tuple[Path, Env] = home, {}
+    taken: list[tuple[Path, Counter[str], Counter[str]]] = []
     with Writers(server, 4) as writers:
-        for number in range(rounds):
+        for number in range(20 if pytestconfig.getoption("--long") else 3):
             writers.go_on(20)
-            before = writers.acknowledged.copy()
-            path, there = tmp_path / f"{number}.backup", tmp_path / f"restored-{number}"
-            taken = legato(home, "backup", "--json", str(path), env=settings)
-            assert taken.code == 0, taken.err
-            after = writers.sent.copy()
-            assert taken.json["attachments"] == 1
-            assert taken.json["bytes"] == path.stat().st_size
-            env: Env = {"LEGATO_DATABASE_URL": new_url()} if number % 2 else {}
-            restored = legato(there, "restore-backup", str(path), env=env)
-            assert restored.code == 0, restored.err
-            verified = legato(there, "verify", env=env)
-            assert (verified.code, verified.out) == (0, "The store is whole.\n"), verified.out
-            check_prefix(env.get("LEGATO_DATABASE_URL") or there / "legato.db", before, after)
-            last = there, env
+            before, path = writers.acknowledged.copy(), tmp_path / f"{number}.backup"
+            backup = legato(home, "backup", "--json", str(path), env=settings)
+            assert backup.code == 0, backup.err
+            assert (backup.json["attachments"], backup.json["bytes"]) == (1, path.stat().st_size)
+            taken.append((path, before, writers.sent.copy()))
+            writers.go_on(1)  # nobody was kept from writing
+    for number, (path, before, after) in enumerate(taken):
+        there = tmp_path / f"restored-{number}"
+        env: Env = {"LEGATO_DATABASE_URL": new_url()} if number % 2 else {}
+        restored = legato(there, "restore-backup", str(path), env=env)
+        assert restored.code == 0, restored.err
+        verified = legato(there, "verify", env=env)
+        assert (verified.code, verified.out) == (0, "The store is whole.\n"), verified.out
+        check_prefix(env.get("LEGATO_DATABASE_URL") or there / "legato.db", before, after)
     assert [path.name for path in home.iterdir() if path.name.startswith(".")] == []
-    again = serve(at=last[0], env=last[1])
+    again = serve(at=there, env=env)
     name = next(iter(before))
     assert "seen: " in again.say("what was said?", name).text
     assert again.said(name)[: 2 * before[name]] == said(name, before[name])

@@ -18,9 +18,12 @@ def written(path: Path) -> Iterator[Path]:
         raise StoreUnavailable(f"{part} cannot be written: {error.strerror}.") from error
     try:
         yield part
-        sync(part)
-        part.replace(path)
-        sync(path.parent)
+        try:
+            sync(part)
+            part.replace(path)
+            sync(path.parent)
+        except OSError as error:
+            raise StoreUnavailable(f"{path} cannot be written: {error.strerror}.") from error
     finally:
         for leftover in (part, part.with_name(part.name + "-journal")):
             leftover.unlink(missing_ok=True)

@@ -56,7 +56,7 @@ def into_file(source: Path, database: Path, *, replace: bool) -> Restored:
             staged.replace(database)
             sync(database.parent)
         return Restored(_newest(contents), doubtful, aside)
-    except OSError as error:
+    except (OSError, apsw.Error) as error:
         raise StoreUnavailable(f"The backup cannot be put into {database.parent}: {error}.") from error
     finally:
         os.close(lock)
@@ -65,9 +65,12 @@ def into_file(source: Path, database: Path, *, replace: bool) -> Restored:
 async def into_postgres(source: Path, url: str) -> Restored:
     """Load a backup into a PostgreSQL in which nobody has talked yet."""
     contents = backup.inspect(source)
-    with tempfile.TemporaryDirectory(prefix="legato-") as folder:
-        with _staged(source, Path(folder) / "copy") as (staged, doubtful):
-            await Postgres.restore(url, staged)
+    try:
+        with tempfile.TemporaryDirectory(prefix="legato-") as folder:
+            with _staged(source, Path(folder) / "copy") as (staged, doubtful):
+                await Postgres.restore(url, staged)
+    except (OSError, apsw.Error) as error:
+        raise StoreUnavailable(f"A copy of the backup could not be prepared: {error}. Nothing was changed.") from error
     return Restored(_newest(contents), doubtful)
 
 
