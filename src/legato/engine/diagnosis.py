@@ -79,7 +79,8 @@ def _owed(health: Health) -> Check:
         for count, words in ((owed["dead"], "could not be delivered"), (owed["unknown"], "may or may not have arrived"))
         if count
     )
-    return Check("deliveries", state, f"Of the answers owed, {says}.", "Tell whoever waits; they are not sent again.")
+    advice = "`GET /v1/deliveries` lists yours; `POST /v1/deliveries/{id}/resend` tries one again."
+    return Check("deliveries", state, f"Of the answers owed, {says}.", advice)
 
 
 def _turns(count: int) -> str:

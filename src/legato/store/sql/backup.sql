@@ -34,5 +34,5 @@ select id from nodes where lease_until > {now};
 -- name: doubt_open_deliveries
 -- After a restore nobody knows whether these were sent meanwhile: marked, never sent again blindly.
 update deliveries set status = 'unknown', owner = null, attempts = case when attempts > 0 then attempts else 1 end,
-    updated_at = {now}
+    error = 'restored from a backup', updated_at = {now}
 where status in ('pending', 'sending') returning id;
