@@ -1,6 +1,7 @@
 """The webhook channel: only what is proven comes in, what goes out is signed, repeated until it was taken, in order."""
 
 import json
+import os
 import re
 import socket
 import subprocess
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import httpx
 
-from api.server import Server
+from api.server import LEGATO, Server
 from api.wire import get, ok, refused, said_in
 from channels.conftest import Serving
 from channels.platform import SECRET, Bridge
@@ -205,3 +206,24 @@ def _settled(server: Server) -> list[dict[str, object]]:
         assert time.monotonic() < end
         time.sleep(0.05)
     return rows  # type: ignore[no-any-return]
+
+
+def test_the_doctor_tells_what_a_channel_lacks(mine: Bridge, serving: Serving, tmp_path: Path) -> None:
+    server = serving(mine)
+    mine.say(server, "home", "reply only hello")
+    assert _doctor(server, "mine") == (0, ["It is connected."])
+    code, told = _doctor(server, "mine", LEGATO_CHANNELS__MINE__SECRET="")
+    assert code == 1
+    assert "It has no secret. Set channels.mine.secret" in told[0]
+    code, told = _doctor(server, "telegram")
+    assert code == 1
+    assert "No channel 'telegram' is configured" in told[0]
+
+
+def _doctor(server: Server, channel: str, **more: str) -> tuple[int, list[str]]:
+    environ = {**os.environ, **server.settings, "LEGATO_HOME": str(server.home), **more}
+    command = [LEGATO, "doctor", channel, "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, env=environ, timeout=60, check=False)
+    return done.returncode, [
+        f"{check['says']} {check['advice']}".strip() for check in json.loads(done.stdout)["checks"]
+    ]

@@ -33,15 +33,20 @@ from legato.store.migrate import known_version, migrations
 PATIENCE = 15.0
 LITTLE, SOME = 200 * 10**6, 10**9  # bytes of free space
 HOME_MODE, KEY_MODE, STALE_URL = "home mode", "key mode", "url"
+NEEDED = {"telegram": ("token",), "webhook": ("secret", "url")}
 COLOURS: dict[State, str] = {"ok": "green", "warning": "yellow", "problem": "red"}
 
 
-def run_doctor(home: Path | None, *, fix: bool, offline: bool, as_json: bool) -> None:
+def run_doctor(home: Path | None, *, channel: str | None, fix: bool, offline: bool, as_json: bool) -> None:
     """Print one line for each check; exit 1 when something is wrong."""
-    checks = list(_examined(home, offline))
+
+    def examined() -> list[Check]:
+        return list(_channel(home, channel) if channel else _examined(home, offline))
+
+    checks = examined()
     fixed = [_fixed(home, check) for check in checks if check.fix] if fix else []
     if fixed:
-        checks = list(_examined(home, offline))
+        checks = examined()
     sound = all(check.state != "problem" for check in checks)
     if as_json:
         told = {"sound": sound, "checks": msgspec.to_builtins(checks), "fixed": fixed}
@@ -77,7 +82,49 @@ def _examined(home: Path | None, offline: bool) -> Iterator[Check]:
         yield from _asked(gateway)
     else:
         yield from asyncio.run(_looked(config))
+    for name in config.channels:
+        yield from _connected(config, name, gateway)
     yield from [] if offline else providers(config)
+
+
+# -- channels
+
+
+def _channel(home: Path | None, named: str) -> Iterator[Check]:
+    """What is missing for one channel: by its name, or by its kind."""
+    config, _ = load(home)
+    found = [name for name, channel in config.channels.items() if named in (name, channel.kind)]
+    if not found:
+        says = f"No channel {named!r} is configured."
+        advice = f'Write [channels.{named}] with kind = "{named}" into {config.home / "legato.toml"}; see docs/guide.'
+        yield Check("channel", "problem", says, advice)
+    gateway = client.running(config, PATIENCE)
+    for name in found:
+        yield from _connected(config, name, gateway)
+
+
+def _connected(config: Config, name: str, gateway: Client | None) -> Iterator[Check]:
+    channel, label = config.channels[name], f"channel {name}"
+    for setting in NEEDED[channel.kind]:
+        if not getattr(channel, setting):
+            advice = f"Set channels.{name}.{setting}, or LEGATO_CHANNELS__{name.upper()}__{setting.upper()}_FILE."
+            yield Check(label, "problem", f"It has no {setting}.", advice)
+    if not channel.allow:
+        says = "Nobody is allowed to speak without being paired."
+        yield Check(label, "ok", says, "Whoever writes first gets a code for `legato pair`.")
+    if gateway is None:
+        yield Check(label, "warning", "No gateway runs, so nobody is answered.", "Start one with `legato serve`.")
+        return
+    try:
+        state = gateway.get("/readyz").get("channels", {}).get(name)
+    except LegatoError as error:
+        yield Check(label, "problem", error.message)
+        return
+    if state == "up":
+        yield Check(label, "ok", "It is connected.")
+    else:
+        says = state or "The gateway does not know it."
+        yield Check(label, "problem", says, "Restart the gateway after a change of its configuration.")
 
 
 # -- the home

@@ -142,11 +142,12 @@ def stats(home: Path | None, as_json: bool) -> None:
 @click.option("--fix", is_flag=True, help="Mend what is safe: modes, an address nobody answers, the search index.")
 @click.option("--offline", is_flag=True, help="Do not ask the providers of the configured models.")
 @json_option
-def doctor(home: Path | None, fix: bool, offline: bool, as_json: bool) -> None:
-    """Look for problems and say what to do about them; nothing is changed without --fix."""
+@click.argument("channel", required=False)
+def doctor(home: Path | None, fix: bool, offline: bool, as_json: bool, channel: str | None) -> None:
+    """Look for problems and say what to do about them; nothing is changed without --fix. With a CHANNEL, only there."""
     from legato.cli.doctor import run_doctor  # noqa: PLC0415 - as above
 
-    run_doctor(home, fix=fix, offline=offline, as_json=as_json)
+    run_doctor(home, channel=channel, fix=fix, offline=offline, as_json=as_json)
 
 
 # -- conversations
