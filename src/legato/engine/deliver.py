@@ -108,9 +108,7 @@ class Deliverer:
             while True:
                 self._owed.clear()
                 try:
-                    await self._db.write(outbox.doubt)
-                    if self._channel.repeatable:
-                        await self._db.write(outbox.requeue_doubtful, self._prefix)
+                    await self._doubt()
                     await self._send_all()
                 except Unavailable as error:
                     logger.error("delivering failed", channel=self._channel.kind, error=error.message)
@@ -123,6 +121,15 @@ class Deliverer:
                 await asyncio.wait(self._flying, timeout=LEAVING)
             for task in self._flying:
                 task.cancel()
+
+    async def _doubt(self) -> None:
+        """What was in flight when its process died is sent again where a repetition is known, and else is shown."""
+        doubtful = await self._db.write(outbox.doubt, self._prefix)
+        if self._channel.repeatable:
+            await self._db.write(outbox.requeue_doubtful, self._prefix)
+            return
+        for delivery in doubtful:
+            await self._note(delivery, "unknown", "the gateway was stopped while it was sent")
 
     async def _send_all(self) -> None:
         while len(self._flying) < AT_ONCE:
@@ -196,9 +203,12 @@ class Deliverer:
     async def _give_up(
         self, delivery: Delivery, message: str | None, settled: Literal["dead", "unknown"], why: str
     ) -> None:
-        """Say in the conversation what did not arrive."""
+        """Settle what did not arrive, and say so in the conversation."""
         await self._db.write(outbox.settle, delivery.id, settled, message, error=why)
         self._count(settled)
+        await self._note(delivery, settled, why)
+
+    async def _note(self, delivery: Delivery, settled: Literal["dead", "unknown"], why: str) -> None:
         logger.error("an answer did not arrive", delivery=delivery.id, turn=delivery.turn_id, status=settled, why=why)
         word = "did not arrive" if settled == "dead" else "may not have arrived"
         address = Address.parse(delivery.address)

@@ -22,7 +22,7 @@ from legato.engine.live import Live
 from legato.engine.roster import Roster
 from legato.engine.turn import TurnRun
 from legato.errors import Conflict, NotFound, Unavailable
-from legato.store import nodes, outbox, requests, search, trash, turns
+from legato.store import nodes, requests, search, trash, turns
 from legato.store.database import Database, Hint
 
 logger = structlog.get_logger(__name__)
@@ -68,7 +68,6 @@ class Worker:
 
     async def __aenter__(self) -> "Worker":
         await self._db.write(nodes.start, self.node, self._settings.lease, alone=self._db.dialect == "sqlite")
-        await self._db.write(outbox.doubt)
         await self._group.__aenter__()
         self._db.on_hint(self._heard)
         for chore in (self._renew(), self._scan(), self._index(), self._prune()):

@@ -118,9 +118,9 @@ async def preview(tx: Tx, turn_id: TurnId, address: str) -> str | None:
     return str(row[0]) if row else None
 
 
-async def doubt(tx: Tx) -> int:
-    """Mark what was in flight in processes that died."""
-    return len(await tx.run("doubt_deliveries"))
+async def doubt(tx: Tx, channel: str = "") -> list[Delivery]:
+    """Mark what was in flight on a channel in processes that died."""
+    return [Delivery(*row) for row in await tx.run("doubt_deliveries", channel=channel)]
 
 
 async def requeue_doubtful(tx: Tx, channel: str) -> int:

@@ -49,7 +49,8 @@ where d.status in ('unknown', 'dead') and t.principal = :principal order by d.id
 -- After a crash nobody knows whether these arrived: marked, never sent again blindly.
 update deliveries set status = 'unknown', owner = null, error = 'interrupted', updated_at = {now}
 where status in ('pending', 'sending') and status = 'sending'
-and not exists (select 1 from nodes where nodes.id = deliveries.owner and nodes.lease_until > {now}) returning id;
+and not exists (select 1 from nodes where nodes.id = deliveries.owner and nodes.lease_until > {now})
+and substr(address, 1, length(cast(:channel as text))) = cast(:channel as text) returning {delivery};
 
 -- name: deliveries_of_turn
 select {delivery} from deliveries where turn_id = :turn order by address;
