@@ -89,6 +89,16 @@ def test_every_cursor_gives_the_rest_without_gap_or_repeat(fresh_server: Server)
             assert until_ended(told, ends) == rest
 
 
+def test_a_watcher_that_is_cut_off_before_anything_happens_misses_nothing(client: httpx.Client) -> None:
+    """The first thing it is told is where it begins."""
+    conversation = conversation_of(ask(client, "before"))
+    with client.stream("GET", f"/v1/conversations/{conversation}/events") as answer:
+        begins = next(answer.iter_lines())
+    response = ask(client, "meanwhile", conversation=conversation)
+    with watching(client, conversation, begins.removeprefix("id: ")) as told:
+        assert {event["turn"] for _, event in until_ended(told)} == {response["id"]}
+
+
 def test_a_watcher_of_a_conversation_that_is_deleted_is_let_go(fresh_server: Server) -> None:
     """Its stream ends, and the process does not stumble."""
     client = fresh_server.client

@@ -218,7 +218,9 @@ async def events(call: Call) -> Response:
 
 async def _told(call: Call, conversation: Conversation, after: int, seen: int) -> AsyncGenerator[bytes, None]:
     """Turn after turn, each told in the words of a response's stream. The id of an event is the turn's number and its
-    place within it, so a cursor may be in the middle of a turn."""
+    place within it, so a cursor may be in the middle of a turn. The first thing told is where the stream begins, so
+    that a watcher that is cut off before anything happens has a cursor, too."""
+    yield f"id: {after}\n\n".encode() if seen < 0 else f"id: {after + 1}.{seen}\n\n".encode()
     async for turn, happening in call.gateway.watch(call.caller.principal, ById(conversation.id), after):
         about = {"turn": turn.id, "kind": turn.kind}
         place = 0

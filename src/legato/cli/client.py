@@ -172,6 +172,7 @@ class Following:
 
     def __init__(self, connection: http.client.HTTPConnection, path: str, headers: dict[str, str]) -> None:
         self._connection, self._where = connection, f"{connection.host}:{connection.port}"
+        self.cursor: str | None = None
         with _told_plainly(self._where):
             connection.connect()
             self._socket: socket.socket = connection.sock
@@ -181,13 +182,16 @@ class Following:
             raise Refused(self._response.status, _error(self._response.read()))
 
     def batches(self) -> Iterator[list[Told]]:
-        """What came together is given together."""
+        """What came together is given together. The first may hold no event: it says where the stream begins, which is
+        the `cursor` from then on."""
         rest = b""
         with _told_plainly(self._where):
             while got := self._response.read1(65536):
                 *whole, rest = (rest + got).split(b"\n\n")
-                if batch := [told for block in whole if (told := _event(block)) is not None]:
-                    yield batch
+                told = [event for block in whole if (event := _event(block)) is not None]
+                if told:
+                    self.cursor = told[-1][0]
+                    yield [(place, data) for place, data in told if data is not None]
         self._connection.close()
 
     def close(self) -> None:
@@ -337,15 +341,15 @@ def _told_plainly(where: str) -> Iterator[None]:
         raise StoreUnavailable(f"The gateway at {where} does not answer: {error}.") from error
 
 
-def _event(block: bytes) -> Told | None:
-    """One event of a stream; a comment is none."""
+def _event(block: bytes) -> tuple[str, dict[str, Any] | None] | None:
+    """One event of a stream, or only its place; a comment is none."""
     place, data = "", None
     for line in block.split(b"\n"):
         if line.startswith(b"id: "):
             place = line[4:].decode()
         elif line.startswith(b"data: "):
             data = json.loads(line[6:])
-    return (place, data) if data is not None else None
+    return (place, data) if place else None
 
 
 def _error(body: bytes) -> dict[str, Any]:

@@ -66,7 +66,6 @@ class Watch:
                     path_of("v1", "conversations", self.conversation, "events"), self._after
                 )
                 failures = 0
-                self._put(Opened())
                 self._read(self._following)
                 why = "The stream ended."
             except Refused as error:
@@ -82,9 +81,13 @@ class Watch:
                 failures += 1
 
     def _read(self, following: Following) -> None:
-        for batch in following.batches():
-            self._put([event for _, event in batch])
-            self._after = batch[-1][0]
+        """Where the stream begins is known before anything else, so that whatever happens from then on is told."""
+        for number, batch in enumerate(following.batches()):
+            if number == 0:
+                self._put(Opened())
+            if batch:
+                self._put([event for _, event in batch])
+            self._after = following.cursor
 
     def _put(self, news: News) -> None:
         if self._stopped.is_set():
