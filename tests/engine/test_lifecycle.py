@@ -34,7 +34,8 @@ from legato.domain.events import Closed, Delta, Opened
 from legato.domain.handles import ById, Handle, Slug
 from legato.domain.ids import ConversationId, NodeId, TurnId, new_conversation_id, new_turn_id
 from legato.domain.turns import After, Dedup, Turn, Usage
-from legato.engine.gateway import Gateway, Meant
+from legato.engine.gateway import Gateway
+from legato.engine.keeping import Meant
 from legato.engine.protocols import Invocation
 from legato.errors import Draining, Unavailable, UnknownHandle, UnknownTurn
 from legato.store import nodes, turns

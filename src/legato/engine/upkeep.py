@@ -3,7 +3,7 @@
 They are part of the gateway, and stand here to be read alone.
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable
 from typing import get_args
 
@@ -27,6 +27,7 @@ from legato.domain.handles import ById, Handle
 from legato.domain.ids import ConversationId, PrincipalId
 from legato.domain.turns import Dedup, Input, Submission, Turn, Usage
 from legato.engine.compaction import SummaryFailed, failure_note
+from legato.engine.keeping import Keeping
 from legato.engine.worker import Worker
 from legato.errors import BadInput, LegatoError, Stale
 from legato.store import log
@@ -35,22 +36,16 @@ from legato.store.database import Database
 logger = structlog.get_logger(__name__)
 
 
-class Upkeep(ABC):
+class Upkeep(Keeping):
     """Add, rewind, compact, summarise, expand, remove, pin, hide."""
 
     def __init__(self, db: Database, worker: Worker) -> None:
-        self._db, self._worker = db, worker
+        super().__init__(db, worker)
         self._summarising: set[ConversationId] = set()
         worker.on_long = self._summarise_soon
 
     @abstractmethod
     async def submit(self, submission: Submission) -> Turn: ...
-
-    @abstractmethod
-    async def ended(self, turn: Turn) -> Turn: ...
-
-    @abstractmethod
-    async def find(self, principal: PrincipalId, handle: Handle) -> Conversation: ...
 
     async def add(
         self,
