@@ -8,6 +8,7 @@ A channel that is down stops nothing else.
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from weakref import WeakValueDictionary
 
 import structlog
 from msgspec import Struct
@@ -104,6 +105,7 @@ class _Line:
         self.commands = [(command.name, command.help) for command in commands.COMMANDS.values()]
         self._settings, self._db, self._gateway, self._worker = settings, db, gateway, worker
         self._gathering: dict[Address, _Gathering] = {}
+        self._order: WeakValueDictionary[Address, asyncio.Lock] = WeakValueDictionary()
 
     # -- listening
 
@@ -155,17 +157,28 @@ class _Line:
 
     async def take(self, inbound: Inbound) -> None:
         """Take a message; when this returns it is safe, or was none for us."""
+        order = self._order.setdefault(inbound.address, asyncio.Lock())
+        async with order:  # what is said at an address is heard in its order, though several wait to be safe
+            admitted = await self._hear(inbound)
+        if admitted is not None:
+            await asyncio.shield(admitted)
+
+    async def _hear(self, inbound: Inbound) -> asyncio.Future[None] | None:
+        """Act on a message; what is gathered with others is safe later."""
         if await self._db.read(inbox.taken, inbound.key):
-            return
+            return None
         principal = await self._speaks_for(inbound)
         if principal is None:
             await self._greet(inbound)
         elif commands.parse(inbound.text) is not None and inbound.for_us:
+            if before := self._gathering.get(inbound.address):  # what was said before a command is not after it
+                await before.finish()
             await self._command(principal, inbound)
         elif inbound.group and not (inbound.for_us or self._settings.every_message):
             await self._receive(principal, [inbound], aside=True)
         else:
-            await self._gather(principal, inbound)
+            return self._gather(principal, inbound)
+        return None
 
     async def _speaks_for(self, inbound: Inbound) -> PrincipalId | None:
         """In whose name a message acts: the sender's, or in a group that is known, its owner's."""
@@ -189,13 +202,13 @@ class _Line:
                 f"I do not know you yet. Ask my owner to run:\n\nlegato pair {code}\n\nIt holds an hour.",
             )
 
-    async def _gather(self, principal: PrincipalId, inbound: Inbound) -> None:
+    def _gather(self, principal: PrincipalId, inbound: Inbound) -> asyncio.Future[None]:
         """Wait a moment for what else is being typed; all of it is one turn."""
         gathering = self._gathering.get(inbound.address)
         if gathering is None or gathering.principal != principal:
             gathering = _Gathering(principal, self._settings.gather, self._gathered)
             self._gathering[inbound.address] = gathering
-        await gathering.add(inbound)
+        return gathering.add(inbound)
 
     async def _gathered(self, gathering: "_Gathering") -> None:
         address = gathering.messages[0].address
@@ -286,20 +299,29 @@ class _Gathering:
         self.principal, self.messages = principal, list[Inbound]()
         self._moment, self._gathered = moment, gathered
         self._more = asyncio.Event()
+        self._complete = False
         self._admitted: asyncio.Future[None] | None = None
 
-    async def add(self, inbound: Inbound) -> None:
+    def add(self, inbound: Inbound) -> asyncio.Future[None]:
+        """Add a message; what is returned is done when all of them are safe."""
         if inbound.key not in {message.key for message in self.messages}:
             self.messages.append(inbound)
         self._more.set()
         if self._admitted is None:
             self._admitted = asyncio.ensure_future(self._wait())
-        await asyncio.shield(self._admitted)
+        return self._admitted
+
+    async def finish(self) -> None:
+        """Wait for nothing more."""
+        self._complete = True
+        self._more.set()
+        if self._admitted is not None:
+            await asyncio.shield(self._admitted)
 
     async def _wait(self) -> None:
         loop = asyncio.get_running_loop()
         latest = loop.time() + self._moment * GATHERED_AT_MOST
-        while self._more.is_set() and loop.time() < latest:
+        while self._more.is_set() and not self._complete and loop.time() < latest:
             self._more.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._moment):
