@@ -58,12 +58,13 @@ class TelegramApi:
         self._history: dict[int, dict[str, Any]] = {}
         self._faults: dict[str, list[Fault]] = {}
         self._ids: dict[int, int] = {}
-        self._loop = asyncio.new_event_loop()
+        self._runner = asyncio.Runner()
+        self._loop = self._runner.get_loop()
         self._arrived = asyncio.Event()
         self._asking = 0
         self._stop = asyncio.Event()
         started = threading.Event()
-        self._thread = threading.Thread(target=lambda: self._loop.run_until_complete(self._serve(started)), daemon=True)
+        self._thread = threading.Thread(target=lambda: self._runner.run(self._serve(started)), daemon=True)
         self._thread.start()
         assert started.wait(BOUND)
 
@@ -133,7 +134,7 @@ class TelegramApi:
     def stop(self) -> None:
         if self._thread.is_alive():
             self.stop_listening()
-        self._loop.close()
+        self._runner.close()
 
     # -- the API
 

@@ -34,6 +34,7 @@ SECRET_HEADER = "x-telegram-bot-api-secret-token"
 LONG = 25  # seconds for which Telegram holds our question when nothing is there
 PAUSE, MOST_PAUSE = 0.2, 1.0  # between questions while something is being taken; it would be told us again at once
 AGAIN, MOST_AGAIN = 0.5, 30.0  # seconds until a message that could not be taken is tried again
+FETCHED_AT_ONCE = 4
 TRIES = 5  # of a message that cannot be taken for a reason that does not pass
 
 _SECRET = re.compile(r"[A-Za-z0-9_-]{1,256}\Z")
@@ -65,6 +66,7 @@ class Telegram:
         self._making = asyncio.Lock()
         self._me: User | None = None
         self._inlet: Inlet | None = None
+        self._fetching = asyncio.Semaphore(FETCHED_AT_ONCE)
         self._order: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
 
     def size(self, text: str) -> int:
@@ -160,15 +162,16 @@ class Telegram:
             return
         order = self._order.setdefault(posted.chat.id, asyncio.Lock())
         async with order:
-            inbound = await self._with_files(meant)
+            inbound = await self._with_files(meant, welcome=not meant.files or await inlet.knows(meant.sender))
             taking = asyncio.ensure_future(inlet.take(inbound))
         await taking
 
-    async def _with_files(self, meant: Heard) -> Inbound:
+    async def _with_files(self, meant: Heard, *, welcome: bool) -> Inbound:
         attached, missing = [], []
-        for wanted in meant.files:
+        for wanted in meant.files if welcome else ():  # a stranger makes us fetch nothing
             try:
-                attached.append(await self._fetched(wanted))
+                async with self._fetching:
+                    attached.append(await self._fetched(wanted))
             except LegatoError as error:
                 missing.append(f"[{wanted.what} {wanted.name or ''}".rstrip() + f": not received. {error.message}]")
         return Inbound(

@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 import structlog
 from msgspec import Struct
 
-from legato.domain.channels import Inbound, MessageKey
+from legato.domain.channels import Inbound, MessageKey, Sender
 from legato.domain.conversations import Conversation
 from legato.domain.entries import Draft, File, Image, Message, Part, Text, draft
 from legato.domain.handles import Address, ById
@@ -22,7 +22,7 @@ from legato.domain.turns import Busy, Dedup, Input, Submission, Turn
 from legato.engine import commands, metrics
 from legato.engine.deliver import Deliverer, Preview
 from legato.engine.gateway import Gateway
-from legato.engine.protocols import Channel, Editing, Hooked
+from legato.engine.protocols import Channel, Editing, Hooked, NotSent
 from legato.engine.resets import Reset
 from legato.engine.worker import Worker
 from legato.errors import LegatoError, NotFound
@@ -33,6 +33,8 @@ logger = structlog.get_logger(__name__)
 
 BACKOFF = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 TYPING_EVERY = 4.0
+SAID_AFTER = (1.0, 5.0, 15.0)  # seconds until something that is not owed is said again
+PATIENCE = 30.0  # seconds for which a platform may ask us to wait with it
 GATHERED_AT_MOST = 5  # times the moment for which messages are gathered
 
 
@@ -154,6 +156,9 @@ class _Line:
         metrics.CHANNEL_UP.labels(self.state.name).set(0)
 
     # -- what is heard
+
+    async def knows(self, sender: Sender) -> bool:
+        return sender.id in self._settings.allow or await self._db.read(identities.find, sender) is not None
 
     async def take(self, inbound: Inbound) -> None:
         """Take a message; when this returns it is safe, or was none for us."""
@@ -283,11 +288,17 @@ class _Line:
             await self._gateway.rename(principal, ById(moved), title)
 
     async def _say(self, address: Address, text: str) -> None:
-        """Say something that is not owed: best effort, once."""
-        try:
-            await self.channel.send(address, text, key="")
-        except LegatoError as error:
-            logger.warning("not said", channel=self.state.name, error=error.message)
+        """Say something that is not owed: best effort, and never twice."""
+        for after in (*SAID_AFTER, None):
+            try:
+                await self.channel.send(address, text, key="")
+                return
+            except LegatoError as error:
+                asked = error.retry_after if isinstance(error, NotSent) else None
+                if after is None or not isinstance(error, NotSent) or (asked or 0) > PATIENCE:
+                    logger.warning("not said", channel=self.state.name, error=error.message)
+                    return
+            await asyncio.sleep(after if asked is None else asked)
 
 
 class _Gathering:

@@ -5,7 +5,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from msgspec import Struct
 
-from legato.domain.channels import Inbound
+from legato.domain.channels import Inbound, Sender
 from legato.domain.entries import Item, Tool
 from legato.domain.handles import Address
 from legato.domain.ids import ConversationId, PrincipalId, TurnId
@@ -138,6 +138,10 @@ class Inlet(Protocol):
 
     commands: list[tuple[str, str]]
     """The slash commands and what they do, for a menu."""
+
+    async def knows(self, sender: Sender) -> bool:
+        """Whether somebody may speak here: for who may not, nothing need be fetched."""
+        ...
 
     async def take(self, inbound: Inbound) -> None:
         """Take a message. When this returns it is safe, and the platform may hear that it was taken."""
