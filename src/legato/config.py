@@ -139,7 +139,6 @@ def load(
         _put(values, name, value)
         origins[name] = "command line"
     _check_names(values, Config, "")
-    _split_lists(values, Config)
     try:
         config = msgspec.convert({**values, "home": str(home)}, Config, strict=False, dec_hook=_decode)
     except msgspec.ValidationError as error:
@@ -251,20 +250,6 @@ def _check_names(values: Any, kind: Any, prefix: str) -> None:
                 _check_names(entry, inner.__args__[1], f"{prefix}{key}.{name}.")
         elif isinstance(inner, type) and issubclass(inner, Struct):
             _check_names(value, inner, f"{prefix}{key}.")
-
-
-def _split_lists(values: Any, kind: Any) -> None:
-    """The environment has no lists: there they are written with commas."""
-    if not isinstance(values, dict):
-        return
-    for field in msgspec.structs.fields(kind):
-        value, inner = values.get(field.name), field.type
-        origin = getattr(inner, "__origin__", None)
-        if origin is tuple and isinstance(value, str):
-            values[field.name] = [word.strip() for word in value.split(",") if word.strip()]
-        elif origin is dict and isinstance(value, dict):
-            for entry in value.values():
-                _split_lists(entry, inner.__args__[1])
 
 
 def _decode(kind: type, value: Any) -> Any:

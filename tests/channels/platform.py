@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import httpx
 
 from api.server import Server
+from channels.telegram_chats import telegram
 from legato.channels.signing import TIMESTAMP, proven, sign
 
 BOUND = 60.0
@@ -137,5 +138,5 @@ def _person(name: str) -> dict[str, str]:
     return {"id": name, "name": name.title()}
 
 
-PLATFORMS: dict[str, Callable[[], Any]] = {"webhook": bridge}
+PLATFORMS: dict[str, Callable[[], Any]] = {"webhook": bridge, "telegram": telegram}
 """Every channel that the conformance suite is run on."""

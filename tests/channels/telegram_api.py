@@ -71,7 +71,7 @@ class TelegramApi:
     # -- what people do
 
     def write(self, text: str, *, by: int = 7, chat: int | None = None, name: str = "Ada", **more: Any) -> int:
-        """Somebody writes; a private chat has the number of the person. Returns the message's number."""
+        """Somebody writes; a private chat has the number of the person. Returns the update's number."""
         chat = by if chat is None else chat
         kind = more.pop("kind", "private" if chat > 0 else "supergroup")
         with self.news:
@@ -83,15 +83,16 @@ class TelegramApi:
                 **({"text": text, "entities": _entities(text)} if text else {}),
                 **more,
             }
-            update = {"update_id": 1000 + len(self._history), "message": message}
+            update: dict[str, Any] = {"update_id": 1000 + len(self._history), "message": message}
             self._history[update["update_id"]] = self._updates[update["update_id"]] = update
         self._loop.call_soon_threadsafe(self._arrived.set)
-        return int(message["message_id"])
+        return int(update["update_id"])
 
-    def redeliver(self) -> None:
-        """Everything comes once more, as after an acknowledgement that was lost."""
+    def redeliver(self, update: int | None = None) -> None:
+        """One update, or every one, comes once more, as after an acknowledgement that was lost."""
         with self.news:
-            self._updates = dict(self._history)
+            again = self._history if update is None else {update: self._history[update]}
+            self._updates = {**again, **self._updates}
         self._loop.call_soon_threadsafe(self._arrived.set)
 
     def fault(self, method: str, **how: Any) -> None:
@@ -118,9 +119,13 @@ class TelegramApi:
     def called(self, method: str) -> list[dict[str, Any]]:
         return [given for name, given in self.calls if name == method]
 
-    def acknowledged(self) -> bool:
-        """Whether nothing waits to be asked for."""
-        return not self._updates
+    def acknowledged(self, update: int | None = None) -> bool:
+        """Whether an update, or every one, was taken for all that Telegram knows."""
+        return not self._updates if update is None else update not in self._updates
+
+    def message(self, update: int) -> int:
+        """The number of a message in its chat."""
+        return int(self._history[update]["message"]["message_id"])
 
     def unheard(self) -> list[dict[str, Any]]:
         """The updates that nobody has acknowledged."""

@@ -232,7 +232,7 @@ def test_in_a_group_we_answer_when_we_are_named_or_answered(
     assert "4711" in answer
     assert "🎺 what was said?" in answer
     sent = next(sent for sent in api.sent if sent.chat == group)
-    assert sent.reply_to == asked
+    assert sent.reply_to == api.message(asked)
     api.write("and now?", by=bob, chat=group, reply_to_message=_said(group, sent.id, ME))
     assert len(api.answers(group, 2)) == 2
     api.write("reply only no", by=bob, chat=group, reply_to_message=_said(group, 1, {"id": ada, "first_name": "A"}))

@@ -59,6 +59,7 @@ class Telegram:
         max_attachment: int = 20_000_000,
     ) -> None:
         self.account, self.limit = account, min(limit, LIMIT)
+        self.exclusive = mode == "poll"  # of two who ask, Telegram turns one away
         self._token, self._base_url = token, base_url
         self._mode, self._url, self._secret = mode, url, secret
         self._max_attachment = max_attachment
