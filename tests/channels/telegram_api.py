@@ -42,6 +42,8 @@ class Fault(Struct):
     chat: int | None = None
     times: int = 1
     only_formatted: bool = False
+    migrate_to_chat_id: int = 0
+    body: str = ""  # something that is no JSON
 
 
 class TelegramApi:
@@ -183,7 +185,10 @@ class TelegramApi:
             assert request.transport is not None
             request.transport.abort()
             return web.Response()
-        return _no(fault.status, fault.description, fault.retry_after) if fault.status != 200 else _yes(True)
+        if fault.body:
+            return web.Response(status=fault.status, text=fault.body)
+        more = {"retry_after": fault.retry_after, "migrate_to_chat_id": fault.migrate_to_chat_id}
+        return _no(fault.status, fault.description, **more) if fault.status != 200 else _yes(True)
 
     def _fault_for(self, method: str, given: dict[str, Any]) -> Fault | None:
         for fault in self._faults.get(method, []):
@@ -234,10 +239,10 @@ class TelegramApi:
     def _send(self, given: dict[str, Any]) -> web.Response:
         text = str(given["text"])
         if given.get("parse_mode") == "HTML":
-            parsed = _Tags()
-            if not parsed.read(text):
+            parsed = shown(text)
+            if parsed is None:
                 return _no(400, "Bad Request: can't parse entities: the tags do not match")
-            text = parsed.text
+            text = parsed
         if not text.strip():
             return _no(400, "Bad Request: message text is empty")
         if len(text.encode("utf-16-le")) // 2 > LIMIT:
@@ -258,9 +263,13 @@ class TelegramApi:
         return self._ids[chat]
 
 
-class _Tags(HTMLParser):
-    """What Telegram makes of formatted text."""
+def shown(html: str) -> str | None:
+    """What Telegram shows of formatted text; None when it refuses it."""
+    parsed = _Tags()
+    return parsed.text if parsed.read(html) else None
 
+
+class _Tags(HTMLParser):
     KNOWN = frozenset({"b", "i", "s", "u", "code", "pre", "a", "blockquote"})
 
     def __init__(self) -> None:
@@ -306,7 +315,7 @@ def _yes(result: Any) -> web.Response:
     return web.json_response({"ok": True, "result": result})
 
 
-def _no(status: int, description: str, retry_after: int = 0) -> web.Response:
-    more = {"parameters": {"retry_after": retry_after}} if retry_after else {}
-    answer = {"ok": False, "error_code": status, "description": description, **more}
+def _no(status: int, description: str, **parameters: int) -> web.Response:
+    more = {name: value for name, value in parameters.items() if value}
+    answer = {"ok": False, "error_code": status, "description": description, "parameters": more}
     return web.json_response(answer, status=status)

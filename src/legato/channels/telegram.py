@@ -132,7 +132,7 @@ class Telegram:
         async with asyncio.TaskGroup() as group:
             while True:
                 raw = await bot.updates(window.offset, 0 if window.taking else LONG)
-                fresh = [update for update in map(_update, raw) if window.begin(update.update_id)]
+                fresh = [_update(one) for one in raw if window.begin(one["update_id"])]
                 for update in fresh:
                     group.create_task(self._until_taken(inlet, update, window))
                 pause = PAUSE if fresh else min(pause * 1.1, MOST_PAUSE)
@@ -254,5 +254,5 @@ def _update(raw: dict[str, Any]) -> Update:
     try:
         return msgspec.convert(raw, Update)
     except msgspec.ValidationError as error:
-        logger.error("an update cannot be read", update=raw.get("update_id"), error=str(error))
-        return Update(int(raw.get("update_id", 0)))
+        logger.error("an update cannot be read", update=raw["update_id"], error=str(error))
+        return Update(raw["update_id"])

@@ -62,12 +62,12 @@ class Moved(Rejected):
 class TelegramBot:
     """Calls to the Bot API. Fails with `NotSent`, `Rejected` or `Doubtful`, nothing else."""
 
-    def __init__(self, account: str, token: str, base_url: str) -> None:
-        self._account, self._token = account, token
+    def __init__(self, account: str, token: str, base_url: str, answer: float = ANSWER) -> None:
+        self._account, self._token, self._answer = account, token, answer
         server = TelegramAPIServer.from_base(base_url) if base_url else PRODUCTION
         self._bot: Bot | None = None
         try:
-            self._bot = Bot(token, AiohttpSession(api=server, timeout=_within(ANSWER)))
+            self._bot = Bot(token, AiohttpSession(api=server))
         except TokenValidationError:
             logger.error("that is no token", channel=account)
 
@@ -82,7 +82,7 @@ class TelegramBot:
 
     async def updates(self, offset: int, wait: int) -> list[dict[str, Any]]:
         """What is there from an update on; those before it are acknowledged by this."""
-        return await self._ask(RawUpdates(offset=offset, timeout=wait), wait + ANSWER)
+        return await self._ask(RawUpdates(offset=offset, timeout=wait), wait)
 
     async def come_to(self, url: str, secret: str) -> None:
         """Let Telegram post what it has."""
@@ -142,11 +142,11 @@ class TelegramBot:
             raise self._bad_token()
         return self._bot
 
-    async def _ask(self, method: TelegramMethod[T], within: float = ANSWER) -> T:
+    async def _ask(self, method: TelegramMethod[T], held: float = 0.0) -> T:
         """Ask Telegram. A failure is raised outside of the handler, so that the client's own is not attached."""
         bot = self._connected()
         try:
-            return await bot(method, request_timeout=_within(within))
+            return await bot(method, request_timeout=_within(held + self._answer))
         except (said.AiogramError, aiohttp.ClientError, TimeoutError, OSError) as error:
             failure = self._failure(error)
         raise failure
@@ -188,7 +188,7 @@ def _broken(cause: BaseException | None) -> NotSent | Doubtful:
             return NotSent(f"Telegram cannot be reached: {cause.os_error.strerror or type(cause).__name__}.")
         case aiohttp.ConnectionTimeoutError():
             return NotSent("Telegram cannot be reached: it does not answer.")
-        case aiohttp.InvalidURL():
+        case aiohttp.InvalidURL() | aiohttp.NonHttpUrlClientError():
             return NotSent("The channel's base_url is no URL.")
         case TimeoutError():
             return Doubtful("Telegram did not answer in time, and may have taken it.")

@@ -1,8 +1,7 @@
 """An answer's Markdown as the HTML that Telegram takes: bold, italic, struck, code, links, quotes, and nothing else.
 
 Telegram has no headings and no lists: a heading is bold, an item begins with a bullet. Made from a parsed tree, so that
-tags are always closed in their order and what is no Markdown stays text. It never gets longer than it was, as Telegram
-counts (without the tags), so what fits before fits after.
+tags are always closed in their order and what is no Markdown stays text.
 """
 
 from html import escape
