@@ -12,7 +12,7 @@ from html.parser import HTMLParser
 from typing import Any
 
 from aiohttp import web
-from msgspec import Struct
+from msgspec import Struct, structs
 
 TOKEN = "12345:canary-token-AAHdqTcvCH1vGWJxfSeofSAs0K5PALDsaw"
 ME = {"id": 12345, "is_bot": True, "first_name": "Legato", "username": "legato_bot"}
@@ -205,7 +205,7 @@ class TelegramApi:
                 return _yes(ME)
             case "getUpdates":
                 return await self._get_updates(given)
-            case "sendMessage":
+            case "sendMessage" | "editMessageText":
                 return self._send(given)
             case "getFile":
                 path = str(given["file_id"])
@@ -237,6 +237,7 @@ class TelegramApi:
                 return _yes([])
 
     def _send(self, given: dict[str, Any]) -> web.Response:
+        """A new message, or another text for one that was sent."""
         text = str(given["text"])
         if given.get("parse_mode") == "HTML":
             parsed = shown(text)
@@ -250,10 +251,19 @@ class TelegramApi:
         chat = int(given["chat_id"])
         reply = given.get("reply_parameters") or {}
         with self.news:
-            id = self._next(chat)
-            self.sent.append(
-                Sent(id, chat, given.get("message_thread_id"), text, reply.get("message_id"), str(given["text"]))
-            )
+            old = [
+                place for place, sent in enumerate(self.sent) if (sent.chat, sent.id) == (chat, given.get("message_id"))
+            ]
+            if "message_id" in given and (not old or self.sent[old[0]].text == text):
+                return _no(400, "Bad Request: message is not modified" if old else "Bad Request: message not found")
+            if old:
+                id = self.sent[old[0]].id
+                self.sent[old[0]] = structs.replace(self.sent[old[0]], text=text, formatted=str(given["text"]))
+            else:
+                id = self._next(chat)
+                self.sent.append(
+                    Sent(id, chat, given.get("message_thread_id"), text, reply.get("message_id"), str(given["text"]))
+                )
             self.news.notify_all()
         kind = "private" if chat > 0 else "supergroup"
         return _yes({"message_id": id, "date": 0, "chat": {"id": chat, "type": kind}, "from": ME, "text": text})

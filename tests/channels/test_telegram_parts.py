@@ -211,6 +211,21 @@ async def test_a_group_that_has_moved_is_followed(api: TelegramApi, bot: Telegra
     assert api.texts(-42) == ["text"]
 
 
+async def test_a_message_is_changed_as_often_as_one_likes(api: TelegramApi, bot: TelegramBot) -> None:
+    """What it says already is no failure; where it is gone, that is said; what cannot be parsed is shown plainly."""
+    message = await within(bot.send("7", "", "a", "", None))
+    for _ in range(2):
+        await within(bot.edit("7", message, "**b**", "<b>b</b>"))
+        assert api.texts(7) == ["b"]
+    await within(bot.edit("7", message, "**c**", "<b>c"))
+    assert api.texts(7) == ["**c**"]
+    with pytest.raises(Rejected):
+        await within(bot.edit("7", "999", "d", ""))
+    api.fault("editMessageText", status=500, description="Internal Server Error")
+    with pytest.raises(Doubtful):
+        await within(bot.edit("7", message, "e", ""))
+
+
 # -- asking and acknowledging
 
 

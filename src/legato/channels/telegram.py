@@ -200,6 +200,9 @@ class Telegram:
         bot = await self._bot()
         return await bot.send(address.chat, address.thread, text, to_html(text), reply_to)
 
+    async def edit(self, address: Address, message: str, text: str) -> None:
+        await (await self._bot()).edit(address.chat, message, text, to_html(text))
+
     async def typing(self, address: Address) -> None:
         try:
             await (await self._bot()).typing(address.chat, address.thread)

@@ -15,6 +15,7 @@ from aiogram.client.session.aiohttp import AiohttpSession
 from aiogram.client.telegram import PRODUCTION, TelegramAPIServer
 from aiogram.methods import (
     DeleteWebhook,
+    EditMessageText,
     GetFile,
     GetMe,
     SendChatAction,
@@ -111,6 +112,19 @@ class TelegramBot:
                 raise
             return await self.send(chat, thread, text, "", reply_to)
         return str(sent.message_id)
+
+    async def edit(self, chat: str, message: str, text: str, html: str) -> None:
+        """Change a message; one that says so already is fine."""
+        change = EditMessageText(
+            chat_id=int(chat), message_id=int(message), text=html or text, parse_mode="HTML" if html else None
+        )
+        try:
+            await self._ask(change)
+        except Rejected as refusal:
+            if html and any(reason in refusal.message.lower() for reason in PLAINLY):
+                await self.edit(chat, message, text, "")
+            elif "message is not modified" not in refusal.message.lower():
+                raise
 
     async def typing(self, chat: str, thread: str) -> None:
         where = int(thread) if thread else None

@@ -62,7 +62,9 @@ class Preview:
                     assert isinstance(self._channel, Editing)
                     await self._channel.edit(self._address, message, part)
                 else:
-                    message = await self._channel.send(self._address, part, key=f"preview {self.turn.id}")
+                    message = await self._channel.send(
+                        self._address, part, key=f"preview {self.turn.id}", reply_to=self.turn.input.reply_to
+                    )
                     await self._db.write(outbox.add_preview, self.turn.id, self._address.value, message)
         except LegatoError as error:
             logger.info("an answer is not shown as it comes", turn=self.turn.id, error=error.message)

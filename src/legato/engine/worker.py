@@ -22,13 +22,14 @@ from legato.engine.live import Live
 from legato.engine.roster import Roster
 from legato.engine.turn import TurnRun
 from legato.errors import Conflict, NotFound, Unavailable
-from legato.store import nodes, requests, search, trash, turns
+from legato.store import inbox, nodes, requests, search, trash, turns
 from legato.store.database import Database, Hint
 
 logger = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 
+KEEP_INBOX = 30 * 86_400.0  # seconds after which no platform sends a message again
 LEAVING = 5.0  # seconds that turns get to hand themselves back
 
 
@@ -291,6 +292,7 @@ class Worker:
                 while await self._db.write(turns.prune_events, self._settings.keep_events):
                     pass
                 await self._db.write(requests.forget, self._settings.keep_events)
+                await self._db.write(inbox.forget, KEEP_INBOX)
             with _outage("emptying the trash"):
                 await self._empty_trash()
             await asyncio.sleep(600)
