@@ -330,6 +330,18 @@ def test_when_telegram_asks_to_wait_we_wait(api: TelegramApi, server: Server, ad
     assert time.monotonic() - began >= 2
 
 
+def test_what_a_command_says_waits_as_well(api: TelegramApi, server: Server, ada: int) -> None:
+    """It is owed to nobody, but what was surely not taken is said again; what may have been is not."""
+    api.fault("sendMessage", chat=ada, status=429, description="Too Many Requests", retry_after=1)
+    api.write("/help", by=ada)
+    assert "/resume" in api.answers(ada, 1)[0]
+    api.fault("sendMessage", chat=ada, status=500, description="Internal Server Error", taken=True)
+    api.write("/status", by=ada)
+    api.write("reply only on we go", by=ada)
+    assert api.answers(ada, 3)[2] == "on we go"
+    assert len(api.texts(ada)) == 3
+
+
 @pytest.mark.parametrize(
     "fault",
     [
