@@ -150,6 +150,22 @@ def doctor(home: Path | None, fix: bool, offline: bool, as_json: bool, channel: 
     run_doctor(home, channel=channel, fix=fix, offline=offline, as_json=as_json)
 
 
+@cli.command()
+@database_option
+@click.option("--minutes", type=click.FloatRange(0, min_open=True), default=1.0, show_default=True, help="How long.")
+@click.option("--seed", type=click.IntRange(0), help="The same seed gives the same plan of requests and faults.")
+@click.option("--nodes", type=click.IntRange(1, 16), help="How many gateways (default 1; 2 on PostgreSQL).")
+@click.option("--json", "json_to", metavar="FILE", help="Write everything as JSON; - prints it instead of the table.")
+@click.option("--keep", is_flag=True, help="Keep the scratch folder (and schema) to look into.")
+def prove(
+    database_url: str | None, minutes: float, seed: int | None, nodes: int | None, json_to: str | None, keep: bool
+) -> None:
+    """Kill gateways while clients talk to them, and show that nothing is lost. Your own data is not touched."""
+    from legato.cli.prove.drill import run_prove  # noqa: PLC0415 - as above
+
+    run_prove(minutes=minutes, seed=seed, nodes=nodes, database_url=database_url, json_to=json_to, keep=keep)
+
+
 # -- conversations
 
 what_argument = click.argument("what")

@@ -30,14 +30,21 @@ from legato.api.wire import Caller
 from legato.app import App, make_home, open_app, open_database
 from legato.cli import client
 from legato.config import Config, load
+from legato.engine.protocols import Toolset
 from legato.errors import StoreUnavailable
 from legato.store import keys
 
 logger = structlog.get_logger(__name__)
 
 
-def run_server(home: Path | None, overrides: dict[str, Any], *, private: bool = False) -> None:
-    """Run the gateway until a signal ends it."""
+def run_server(
+    home: Path | None,
+    overrides: dict[str, Any],
+    *,
+    private: bool = False,
+    toolsets: dict[str, Toolset] | None = None,
+) -> None:
+    """Run the gateway until a signal ends it. `toolsets` are added to the built-in ones."""
     config, _ = load(home, overrides)
     logs.set_up(config.log.level, config.log.format)
     try:
@@ -49,7 +56,7 @@ def run_server(home: Path | None, overrides: dict[str, Any], *, private: bool = 
             f"program may use the port; choose another with --port or LEGATO_SERVER__PORT."
         ) from error
     with listener:
-        uvloop.run(_serve(config, listener, private))
+        uvloop.run(_serve(config, listener, private, toolsets or {}))
 
 
 async def _open_and_close(config: Config) -> None:
@@ -57,8 +64,8 @@ async def _open_and_close(config: Config) -> None:
     await (await open_database(config)).close()
 
 
-async def _serve(config: Config, listener: socket.socket, private: bool) -> None:
-    async with open_app(config) as app:
+async def _serve(config: Config, listener: socket.socket, private: bool, toolsets: dict[str, Toolset]) -> None:
+    async with open_app(config, toolsets=toolsets) as app:
         gc.freeze()  # what start-up made lives on; the collector need not look at it again
         gc.set_threshold(20_000, 20, 20)  # turns leave few cycles; looking for them often costs a tenth of the time
 
