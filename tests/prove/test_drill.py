@@ -7,14 +7,12 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import apsw
 import asyncpg
 import pytest
 
 from legato.cli.prove import drill
-from legato.cli.prove.drill import Scratch, Terms
 from legato.cli.prove.fleet import Fleet
 
 BOUND = 400.0
@@ -61,26 +59,25 @@ async def _schemas(url: str) -> list[str]:
 
 
 def test_a_store_that_lost_an_entry_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Someone deletes what was acknowledged, behind the gateway's back: exit code 1, and the table says what is lost."""
+    """Someone deletes what was acknowledged, behind the gateway's back: exit code 1, and the table names it."""
     settle_down = drill._settle_down
     lost: list[str] = []
 
     def damage(fleet: Fleet) -> None:
         for node in fleet.nodes:
             node.drain()
-        lost.append(_delete_an_input(tmp_path / "scratch" / "node0" / "legato.db"))
+        lost.append(_delete_an_input(fleet.nodes[0].home / "legato.db"))
         settle_down(fleet)
 
     monkeypatch.setattr(drill, "_settle_down", damage)
-    terms = Terms(seed=5, minutes=0.05, nodes=1, clients=3, lease=3.0, database="SQLite")
-    told: dict[str, Any] = drill.drill(terms, Scratch(tmp_path / "scratch", ""))
-    assert not told["held"]
-    kinds = {finding["kind"] for finding in told["findings"]}
-    assert {"lost", "verify"} <= kinds
-    assert [f["what"] for f in told["findings"] if f["kind"] == "lost" and f"input {lost[0]} " in f["what"]]
-    last = drill.table(told).splitlines()[-1]
+    with pytest.raises(SystemExit) as end:
+        drill.run_prove(minutes=0.05, seed=5, nodes=None, database_url=None, json_to=None, keep=False)
+    assert end.value.code == 1
+    *table, last = capsys.readouterr().out.splitlines()
+    assert [line for line in table if line.startswith(f"  lost: input {lost[0]} ")]
+    assert [line for line in table if line.startswith("  verify: ")]
     assert last.startswith("The promise was broken:")
     assert "lost (acknowledged and not there)" in last
 
