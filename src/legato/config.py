@@ -3,7 +3,8 @@
 `$LEGATO_HOME/legato.toml` holds sections; `[server] port` is also `LEGATO_SERVER__PORT`, and any value may come from a
 file named by the same variable with `_FILE` (for secrets). `LEGATO_DATABASE_URL`, `LEGATO_URL` and
 `LEGATO_API_KEY` are short for `database.url`, `client.url` and `client.key`. A list is written with commas there.
-An unknown key is an error that names the nearest known one. This is the only reader of the environment.
+systemd's `NOTIFY_SOCKET` is heeded. An unknown key is an error that names the nearest known one. This is the only
+reader of the environment.
 """
 
 import difflib
@@ -25,6 +26,7 @@ class ServerConfig(Struct, frozen=True, forbid_unknown_fields=True):
     unknown_model: Literal["default", "reject", "pass"] = "default"
     max_body: int = 32 * 1024 * 1024
     drain: float = 20.0
+    notify_socket: str = ""  # where systemd wants to be told (Type=notify)
 
 
 class DatabaseConfig(Struct, frozen=True, forbid_unknown_fields=True):
@@ -34,7 +36,7 @@ class DatabaseConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
 class WorkerConfig(Struct, frozen=True, forbid_unknown_fields=True):
     concurrency: int = 256
-    lease: float = 15.0
+    lease: float = 9.0
     max_attempts: int = 3
 
 
@@ -172,6 +174,7 @@ _SHORT = {
     "LEGATO_DATABASE_URL": "database.url",
     "LEGATO_URL": "client.url",
     "LEGATO_API_KEY": "client.key",
+    "NOTIFY_SOCKET": "server.notify_socket",
 }
 
 

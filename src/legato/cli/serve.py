@@ -28,7 +28,7 @@ from legato.api.door import Api
 from legato.api.keys import RecentKeys
 from legato.api.wire import Caller
 from legato.app import App, make_home, open_app, open_database
-from legato.cli import client
+from legato.cli import client, notify
 from legato.config import Config, load
 from legato.engine.protocols import Toolset
 from legato.errors import StoreUnavailable
@@ -88,6 +88,7 @@ async def _serve(config: Config, listener: socket.socket, private: bool, toolset
             about = f" {client.PRIVATE}" if private else ""
             file.write(f"{banner.split()[3]}{about}\n")  # where the command line finds us
         click.echo(banner)
+        notify.tell(config.server.notify_socket, notify.READY)
         await server.serve(sockets=[listener])
         place.unlink(missing_ok=True)
         draining.cancel()
@@ -117,6 +118,7 @@ def _drain_on_signals(app: App, server: uvicorn.Server, private: bool) -> asynci
     async def drain() -> None:
         await asked.wait()
         app.gateway.drain()
+        notify.tell(app.config.server.notify_socket, notify.STOPPING)
         logger.info("draining", turns=app.worker.running, seconds=app.config.server.drain)
         waiting = asyncio.create_task(app.worker.drain(app.config.server.drain))
         hurrying = asyncio.create_task(hurry.wait())

@@ -37,7 +37,7 @@ class WorkerSettings(Struct, frozen=True):
     """How a process works. A lease lasts `lease` seconds and is renewed three times within it."""
 
     concurrency: int = 256
-    lease: float = 15.0
+    lease: float = 9.0
     scan_every: float = 1.0
     max_attempts: int = 3
     keep_events: float = 48 * 3600.0
