@@ -151,7 +151,7 @@ def doctor(home: Path | None, fix: bool, offline: bool, as_json: bool, channel: 
 
 
 @cli.command()
-@database_option
+@click.option("--database-url", help="A PostgreSQL to try it on, in a schema of its own; without it, SQLite.")
 @click.option("--minutes", type=click.FloatRange(0, min_open=True), default=1.0, show_default=True, help="How long.")
 @click.option("--seed", type=click.IntRange(0), help="The same seed gives the same plan of requests and faults.")
 @click.option("--nodes", type=click.IntRange(1, 16), help="How many gateways (default 1; 2 on PostgreSQL).")

@@ -144,6 +144,7 @@ def _wait(stopping: threading.Event, seconds: float) -> None:
     with click.progressbar(length=max(1, int(seconds * 10)), label="proving", file=sys.stderr, show_eta=True) as bar:
         while not stopping.wait(0.1) and time.monotonic() < end:
             bar.update(1)
+    click.echo("legato: waiting for every turn to end, then reading everything back", err=True)
 
 
 def _settle_down(fleet: Fleet) -> None:
