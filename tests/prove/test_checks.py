@@ -23,6 +23,7 @@ class Records:
         self.stream.told = Told(numbers=[0, 1, 2, 3], texts={"msg_1": "word1 word2"}, ended=True, cuts=1)
         self.tool = _asked("0.2", "tool", 'call note {"key": "[0.2]"}', sent=5, taken=6)
         self.unanswered = _asked("0.3", "named", "hello [0.3]", sent=7, taken=None)
+        self.unanswered.gives_up = True
         self.unanswered.turns, self.unanswered.conversations = set(), set()
         self.asked = [self.plain, self.stream, self.tool, self.unanswered]
         self.looked = [Looked("talk", ("0.0",), ("0.0", "0.1"))]
@@ -143,6 +144,14 @@ def _tell_again(records: Records) -> None:
     records.stream.told = Told(numbers=[0, 1, 1, 2], texts={"msg_1": "word1 word2"}, ended=True)
 
 
+def _tell_no_end(records: Records) -> None:
+    records.stream.told = Told(numbers=[0, 1], texts={"msg_1": "word1"})
+
+
+def _never_answer(records: Records) -> None:
+    records.unanswered.gives_up = False
+
+
 def _tell_another_text(records: Records) -> None:
     records.stream.told = Told(numbers=[0, 1, 2], texts={"msg_1": "word1"}, ended=True)
 
@@ -196,6 +205,8 @@ def _break_a_rule(records: Records) -> None:
         (_tell_with_a_gap, "torn", "0.1"),
         (_tell_again, "torn", "0.1"),
         (_tell_another_text, "torn", "0.1"),
+        (_tell_no_end, "torn", "0.1"),
+        (_never_answer, "unanswered", "0.3"),
         (_split_for_clients, "split", "talk"),
         (_split_in_the_list, "split", "talk"),
         (_repeat_the_tool, "repeated tool", "0.2"),

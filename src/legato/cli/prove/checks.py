@@ -10,6 +10,7 @@ ENDED = ("completed", "failed", "incomplete", "cancelled")
 UNKNOWN_OUTCOME = "is unknown: check before doing it again"
 KINDS = {
     "lost": "acknowledged and not there",
+    "unanswered": "asked again and again, and no answer",
     "doubled": "there more than once",
     "out of order": "before something that was acknowledged first",
     "strange": "there, and nobody said it there",
@@ -45,6 +46,8 @@ def inputs(asked: Iterable[Asked], found: Found) -> Iterator[Finding]:
     """What was acknowledged is there once; what was not is there at most once; one request is one turn."""
     there = Counter(key for pieces in found.conversations.values() for key in _said(pieces))
     for one in asked:
+        if one.taken is None and not one.gives_up:
+            yield _about(one, "unanswered", f" was sent {one.tries} times, and nobody answered")
         if one.taken is not None and not there[one.key]:
             yield _about(one, "lost", " was acknowledged and is nowhere")
         if there[one.key] > 1:
@@ -107,7 +110,10 @@ def streams(asked: Iterable[Asked], found: Found) -> Iterator[Finding]:
     """What a follower was shown, put together over all cuts, is what is there in the end."""
     for one in asked:
         told = one.told
-        if told is None or not told.ended:  # a client that gave up promises nothing about the rest
+        if told is None or one.taken is None:
+            continue
+        if not told.ended:
+            yield _about(one, "torn", ": the stream never came to its end")
             continue
         if told.numbers != list(range(len(told.numbers))):
             yield _about(one, "torn", f": the numbers are not 0, 1, 2 …: {_breaks(told.numbers)}")

@@ -8,7 +8,9 @@ may or may not be there.
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ AGAIN = (502, 503)
 """The gateway asks to come back: nobody knows whether the request was taken."""
 
 Send = Callable[[Node], Answer]
+Following = AbstractContextManager[tuple[Answer, Iterator[dict[str, Any]]]]
 
 
 class Client:
@@ -65,6 +68,7 @@ class Client:
                 place=act.place,
                 text=act.text,
                 expected=act.expected,
+                gives_up=act.gives_up,
                 sent=self._ledger.tick(),
                 begun=time.monotonic(),
             )
@@ -179,50 +183,45 @@ class Client:
     # -- streams
 
     def _stream(self, act: Act, asked: Asked) -> None:
+        """Follow an answer to its end, through every cut."""
         told = asked.told = Told()
         cuts = list(act.cuts)
-        turn: str | None = None
         while not told.ended and time.monotonic() - asked.begun < PERSEVERANCE:
             node = self._next_node()
-            left = cuts.pop(0) if cuts else None
             asked.tries += 1
-            path = f"/v1/responses/{turn}?stream=true"
-            if turn is None:
-                body = {"conversation": act.place, "input": act.text, "stream": True}
-                sent = follow(node.url, self._key, "POST", "/v1/responses", body, Idempotency_Key=f"prove-{act.key}")
-            elif told.numbers:
-                sent = follow(node.url, self._key, "GET", f"{path}&starting_after={told.numbers[-1]}")
-            else:
-                sent = follow(node.url, self._key, "GET", path)
             try:
-                with sent as (answer, events):
+                with self._following(node, act, asked, told) as (answer, events):
                     if answer.status in AGAIN:
                         raise Cut(f"status {answer.status}")
                     if answer.status != 200:
-                        refusal = Refusal(f"input {asked.key} (stream)", answer.status, str(answer.body)[:300])
-                        self._ledger.refusals.append(refusal)
+                        what = f"input {asked.key} (stream)"
+                        self._ledger.refusals.append(Refusal(what, answer.status, str(answer.body)[:300]))
                         return
-                    for event in events:
+                    for event in islice(events, cuts.pop(0) if cuts else None):
                         take(told, event)
-                        if turn is None:
-                            turn = self._created(asked, event, node)
-                        if left is not None:
-                            left -= 1
-                            if left <= 0:
-                                told.cuts += 1
-                                break
+                        if asked.taken is None:
+                            self._created(asked, event, node)
+                told.cuts += not told.ended
             except Cut:
                 self._cut(asked)
         if told.ended:
             asked.done = time.monotonic()
 
-    def _created(self, asked: Asked, event: dict[str, Any], node: Node) -> str:
+    def _following(self, node: Node, act: Act, asked: Asked, told: Told) -> Following:
+        """The request that begins the stream, or takes it up after the last event that came."""
+        if asked.taken is None:
+            body = {"conversation": act.place, "input": act.text, "stream": True}
+            return follow(node.url, self._key, "POST", "/v1/responses", body, Idempotency_Key=f"prove-{act.key}")
+        [turn] = asked.turns
+        path = f"/v1/responses/{turn}?stream=true&starting_after={told.numbers[-1]}"
+        return follow(node.url, self._key, "GET", path)
+
+    def _created(self, asked: Asked, event: dict[str, Any], node: Node) -> None:
         response = event["response"]
         asked.turns.add(response["id"])
         asked.conversations.add(response["conversation"]["id"])
         asked.taken = self._ledger.tick()
         self._faults.reached("after the first event", node)
-        return str(response["id"])
 
     # -- asides
 

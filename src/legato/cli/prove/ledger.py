@@ -47,6 +47,9 @@ class Asked(Struct, kw_only=True):
     taken: int | None = None
     """When it was acknowledged; None when no answer ever came, so that it may or may not be there."""
 
+    gives_up: bool = False
+    """Whether the client stops asking when no answer comes."""
+
     tries: int = 0
     turns: set[str] = field(default_factory=set)
     conversations: set[str] = field(default_factory=set)
