@@ -39,6 +39,9 @@ def serving(tmp_path: Path) -> Iterator[Serving]:
         return server
 
     yield start
-    for server in started:
-        server.check_log()
-        server.stop()
+    try:
+        for server in started:
+            server.check_log()
+    finally:
+        for server in started:
+            server.stop()

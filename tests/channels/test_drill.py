@@ -25,9 +25,12 @@ def servers(request: pytest.FixtureRequest, tmp_path: Path, mine: Bridge) -> Ite
         settings["LEGATO_DATABASE_URL"] = request.getfixturevalue("pg_url")
     made = [Server(tmp_path / f"home{n}", **settings) for n in range(2 if "two" in request.param else 1)]
     yield made
-    for server in made:
-        server.check_log()
-        server.stop()
+    try:
+        for server in made:
+            server.check_log()
+    finally:
+        for server in made:
+            server.stop()
 
 
 def test_every_message_is_answered_once_though_gateways_are_killed(

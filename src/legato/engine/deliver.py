@@ -57,7 +57,7 @@ class Preview:
                 if reading.done() or text == shown or len(text) < PREVIEW_LEAST:
                     continue
                 shown = text
-                part = split(text + " …", self._channel.limit, self._channel.size)[0]
+                part = split(text.rstrip() + " …", self._channel.limit, self._channel.size)[0]
                 if message:
                     assert isinstance(self._channel, Editing)
                     await self._channel.edit(self._address, message, part)
@@ -112,8 +112,8 @@ class Deliverer:
                 try:
                     await self._doubt()
                     await self._send_all()
-                except Unavailable as error:
-                    logger.error("delivering failed", channel=self._channel.kind, error=error.message)
+                except Exception as error:  # noqa: BLE001 - the channel pump: it goes on
+                    logger.error("delivering failed", channel=self._channel.kind, error=told(error))
                     await asyncio.sleep(LOOK_EVERY)
                 with suppress(TimeoutError):
                     async with asyncio.timeout(LOOK_EVERY):
@@ -173,6 +173,10 @@ class Deliverer:
                 await self._put_back(delivery, message, NotSent(error.message))
             else:
                 await self._give_up(delivery, message, "unknown", error.message)
+        except (LegatoError, asyncio.CancelledError):
+            raise
+        except Exception as error:  # noqa: BLE001 - the channel pump: nobody knows what it did before it failed
+            await self._give_up(delivery, message, "unknown", told(error))
         else:
             await self._db.write(outbox.settle, delivery.id, "sent", message)
             self._count("sent")
@@ -230,3 +234,10 @@ def _shown(body: dict[str, str]) -> str:
     asked = body.get("asked", "")
     quoted = "\n".join(f"> {line}".rstrip() for line in asked.splitlines())
     return f"{quoted}\n\n{body['text']}" if quoted else body["text"]
+
+
+def told(error: Exception) -> str:
+    """What may be said of a failure. The text of one that is not ours may hold a secret, such as a bot's address."""
+    return (
+        error.message if isinstance(error, LegatoError) else f"an unexpected {type(error).__name__}; this is a defect"
+    )

@@ -20,7 +20,7 @@ from legato.domain.handles import Address, ById
 from legato.domain.ids import PrincipalId
 from legato.domain.turns import Busy, Dedup, Input, Submission, Turn
 from legato.engine import commands, metrics
-from legato.engine.deliver import Deliverer, Preview
+from legato.engine.deliver import Deliverer, Preview, told
 from legato.engine.gateway import Gateway
 from legato.engine.protocols import Channel, Editing, Hooked, NotSent
 from legato.engine.resets import Reset
@@ -122,11 +122,12 @@ class _Line:
                     await self._while_on_duty()
                 self._down("another process listens")
                 await asyncio.sleep(2)
-            except LegatoError as error:
+            except Exception as error:  # noqa: BLE001 - the channel pump: whatever a platform does stops nothing else
                 if self.state.up:
                     failures = 0
-                self._down(error.message)
-                logger.warning("channel is down", channel=self.state.name, error=error.message)
+                why = told(error)
+                self._down(why)
+                logger.warning("channel is down", channel=self.state.name, error=why)
                 await asyncio.sleep(BACKOFF[min(failures, len(BACKOFF) - 1)])
                 failures += 1
 
@@ -293,10 +294,10 @@ class _Line:
             try:
                 await self.channel.send(address, text, key="")
                 return
-            except LegatoError as error:
+            except Exception as error:  # noqa: BLE001 - the channel pump: it was worth a try
                 asked = error.retry_after if isinstance(error, NotSent) else None
                 if after is None or not isinstance(error, NotSent) or (asked or 0) > PATIENCE:
-                    logger.warning("not said", channel=self.state.name, error=error.message)
+                    logger.warning("not said", channel=self.state.name, error=told(error))
                     return
             await asyncio.sleep(after if asked is None else asked)
 

@@ -1,0 +1,137 @@
+"""A channel that does what no channel should is shown and stops nothing else; and an answer is shown as it comes."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from engine.waiting import until, within
+from legato.app import LOCAL, App, open_app
+from legato.config import load
+from legato.domain.channels import Inbound, Sender
+from legato.domain.handles import Address
+from legato.domain.turns import Usage
+from legato.engine.exchange import ChannelSettings
+from legato.engine.protocols import Finished, Inlet, ModelEvent, ModelRequest, TextChunk
+
+SECRET = "https://example.org/bot-with-a-secret"
+HOME = Address("own", "bot", "home")
+ANN = Sender("own", "bot", "ann", "Ann")
+WORDS = "some words that are long enough to be shown before there are more, "
+
+
+class Own:
+    """A channel in this process."""
+
+    kind, account, limit, repeatable, exclusive = "own", "bot", 4000, False, True
+
+    def __init__(self) -> None:
+        self.inlet: Inlet | None = None
+        self.sent: list[str] = []
+        self.edits: list[tuple[str, str]] = []
+
+    def size(self, text: str) -> int:
+        return len(text)
+
+    async def run(self, inlet: Inlet) -> None:
+        self.inlet = inlet
+        inlet.up()
+        await asyncio.Event().wait()
+
+    async def say(self, text: str, message: str = "1") -> None:
+        assert self.inlet is not None
+        await self.inlet.take(Inbound(address=HOME, sender=ANN, message=message, text=text))
+
+    async def send(self, address: Address, text: str, *, key: str, reply_to: str | None = None) -> str:
+        self.sent.append(text)
+        return f"m{len(self.sent)}"
+
+    async def edit(self, address: Address, message: str, text: str) -> None:
+        self.edits.append((message, text))
+
+    async def typing(self, address: Address) -> None:
+        pass
+
+    async def close(self) -> None:
+        pass
+
+
+class Wild(Own):
+    """Fails in every way that is not allowed."""
+
+    tries = 0
+
+    async def run(self, inlet: Inlet) -> None:
+        self.tries += 1
+        if self.tries == 1:
+            raise KeyError(SECRET)
+        await super().run(inlet)
+
+    async def send(self, address: Address, text: str, *, key: str, reply_to: str | None = None) -> str:
+        raise ZeroDivisionError(SECRET)
+
+
+class Slow:
+    """A model that goes on when it is told to."""
+
+    def __init__(self) -> None:
+        self.go_on = asyncio.Event()
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+        yield TextChunk(WORDS)
+        await self.go_on.wait()
+        yield TextChunk("and the end.")
+        yield Finished(Usage())
+
+
+@asynccontextmanager
+async def opened(home: Path, channel: Own, **models: Any) -> AsyncIterator[App]:
+    config, _ = load(home, environ={})
+    settings = ChannelSettings(allow=frozenset({"ann"}), gather=0.0)
+    async with open_app(config, models=models or None, channels={"own": (channel, settings)}) as app:
+
+        async def connected() -> bool:
+            return app.exchange.states[0].up
+
+        await until(connected)
+        yield app
+
+
+async def test_a_channel_that_fails_in_a_way_of_its_own_is_tried_again_and_says_no_secret(tmp_path: Path) -> None:
+    """What it was sending is in doubt, is noted in the conversation, and the gateway lives on."""
+    channel = Wild()
+    async with opened(tmp_path / "home", channel) as app:
+        assert channel.tries == 2
+        await channel.say("reply only hello")
+
+        async def doubted() -> bool:
+            return bool(await app.gateway.undelivered(LOCAL))
+
+        await until(doubted)
+        [row] = await app.gateway.undelivered(LOCAL)
+        assert (row.status, row.error) == ("unknown", "an unexpected ZeroDivisionError; this is a defect")
+        await channel.say("/status", "2")
+        assert app.exchange.states[0].up
+
+
+async def test_an_answer_is_shown_as_it_comes_and_its_message_becomes_the_answer(tmp_path: Path) -> None:
+    """One message, changed; nothing is said twice."""
+    channel, model = Own(), Slow()
+    async with opened(tmp_path / "home", channel, slow=model) as app:
+        await within(channel.say("tell me"))
+
+        async def shown() -> bool:
+            return bool(channel.sent)
+
+        await until(shown)
+        assert channel.sent == [WORDS.rstrip() + " …"]
+        model.go_on.set()
+
+        async def delivered() -> bool:
+            return (channel.edits or [("", "")])[-1][1].endswith("and the end.")
+
+        await until(delivered)
+        assert channel.edits[-1] == ("m1", WORDS + "and the end.")
+        assert len(channel.sent) == 1
+        assert await app.gateway.undelivered(LOCAL) == []
