@@ -88,8 +88,8 @@ def start(tmp_path: Path) -> Iterator[Start]:
     """Start a gateway on the test's home; it is killed when the test ends."""
     started: list[Server] = []
 
-    def start(env: Env) -> Server:
-        started.append(Server(tmp_path / "home", env=env))
+    def start(env: Env, home: str = "home") -> Server:
+        started.append(Server(tmp_path / home, env=env))
         return started[-1]
 
     yield start
@@ -481,6 +481,42 @@ def test_every_message_is_answered_once_though_the_gateway_is_killed(
         server.kill()
     server = up(start(env))
     write(messages)
+    _check_answers(api, server, messages, chats, doubted)
+
+
+def test_two_processes_share_a_bot_and_each_of_them_is_killed(
+    api: TelegramApi, start: Start, pg_url: str, request: pytest.FixtureRequest
+) -> None:
+    """One asks for messages at a time; when it dies the other goes on, and nothing is lost, doubled or overtaken."""
+    long = request.config.getoption("--long")
+    messages, chats, kills = (1000, 50, 12) if long else (30, 6, 1)
+    env = {**settings(api, gather="0"), "LEGATO_DATABASE_URL": pg_url, "LEGATO_WORKER__LEASE": "3"}
+    homes = {home: start(env, home) for home in ("one", "two")}
+    doubted: set[str] = set()
+    written = iter(range(messages))
+
+    def listening() -> str:
+        return str(until(lambda: next((home for home, server in homes.items() if state_of(server) == "up"), None)))
+
+    for kill in range(kills + 1):
+        home = listening()
+        doubted |= _doubted(homes[home])
+        some = len(api.sent) + 2
+        for n in itertools.islice(written, messages // (kills + 1)):
+            api.write(f"reply only answer {n} to {100 + n % chats}", by=100 + n % chats)
+        api.wait_for(lambda: len(api.sent) >= some)  # noqa: B023 - in the middle of it
+        if kill < kills:
+            homes[home].kill()
+            other = next(name for name in homes if name != home)
+            until(lambda: state_of(homes[other]) == "up")  # noqa: B023 - of this round
+            homes[home] = start(env, home)
+    for n in written:
+        api.write(f"reply only answer {n} to {100 + n % chats}", by=100 + n % chats)
+    _check_answers(api, homes[listening()], messages, chats, doubted)
+
+
+def _check_answers(api: TelegramApi, server: Server, messages: int, chats: int, doubted: set[str]) -> None:
+    """Each message was answered once, or its answer is in doubt; in order, and in its chat."""
     expected = {f"answer {n} to {100 + n % chats}": 100 + n % chats for n in range(messages)}
 
     def settled() -> bool:
