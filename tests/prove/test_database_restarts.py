@@ -37,7 +37,7 @@ def test_nothing_is_lost_while_the_database_is_restarted(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pytestconfig: pytest.Config
 ) -> None:
     """No gateway is restarted meanwhile: whoever was refused asks again, and every turn ends once."""
-    minutes, restarts = (3.0, 40) if pytestconfig.getoption("--long") else (0.35, 4)
+    minutes, restarts = (3.0, 40) if pytestconfig.getoption("--long") else (0.2, 2)
     done = threading.Event()
     modes: list[str] = []
 
