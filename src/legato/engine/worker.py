@@ -31,6 +31,7 @@ T = TypeVar("T")
 
 KEEP_INBOX = 30 * 86_400.0  # seconds after which no platform sends a message again
 LEAVING = 5.0  # seconds that turns get to hand themselves back
+LOOK_AGAIN = 60.0  # seconds after which the search index is looked at though nobody said so
 
 
 class WorkerSettings(Struct, frozen=True):
@@ -284,7 +285,9 @@ class Worker:
             with _outage("indexing"):
                 indexed = await search.index_some(self._db)
             if not indexed:
-                await self._index_now.wait()
+                with suppress(TimeoutError):  # what another process was at when it died is looked for again
+                    async with asyncio.timeout(LOOK_AGAIN):
+                        await self._index_now.wait()
 
     async def _prune(self) -> None:
         while True:

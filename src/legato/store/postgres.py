@@ -264,6 +264,7 @@ async def _impatient(connection: Any) -> None:
     """A transaction awaits nothing but its statements. A process that stands still in one (stopped, cut off) must not
     hold its locks: others go on after this time."""
     await connection.execute("set idle_in_transaction_session_timeout = '5s'")
+    await connection.execute("set statement_timeout = '30s'")  # also between the messages of one statement
 
 
 async def _no_reset(_connection: object) -> None:

@@ -53,9 +53,7 @@ def text_of(body: AnyBody) -> str:
 async def index_some(db: Database, limit: int = 20) -> int:
     """Index turns that have ended since; returns how many. The work is done as a reader; the writer only inserts."""
     ended = await db.read(_documents, limit)
-    if ended:
-        await db.write(_add, ended)
-    return len(ended)
+    return await db.write(_add, ended) if ended else 0
 
 
 async def _documents(tx: Tx, limit: int) -> list[tuple[TurnId, list[_Document]]]:
@@ -73,16 +71,21 @@ async def _documents(tx: Tx, limit: int) -> list[tuple[TurnId, list[_Document]]]
     return ended
 
 
-async def _add(tx: Tx, ended: list[tuple[TurnId, list[_Document]]]) -> None:
+async def _add(tx: Tx, ended: list[tuple[TurnId, list[_Document]]]) -> int:
+    """Add what nobody else has added or is adding; returns for how many turns."""
+    added = 0
     for turn_id, documents in ended:
-        if not await tx.run("mark_indexed", turn=turn_id):
-            continue  # another process has indexed it
+        if not await tx.run("lock_unindexed", turn=turn_id):
+            continue
+        await tx.run("mark_indexed", turn=turn_id)
+        added += 1
         for d in documents:
             if tx.dialect == "sqlite":
                 [[document]] = await tx.run("add_document", conversation=d.conversation_id, seq=d.seq)
                 await tx.run("add_grams", id=document, grams=d.grams)
             else:
                 await tx.run("add_document", conversation=d.conversation_id, seq=d.seq, grams=d.grams)
+    return added
 
 
 async def search(

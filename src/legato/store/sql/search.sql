@@ -3,6 +3,10 @@
 select id from turns
 where indexed_at is null and ended_at is not null and status <> 'joined' order by ended_at limit :limit;
 
+-- name: lock_unindexed
+-- A turn that another process is indexing is left to it: one that stands still in the middle must not hold others up.
+select id from turns where id = :turn and indexed_at is null {skip_locked};
+
 -- name: mark_indexed
 update turns set indexed_at = {now} where (id = :turn or joined_turn = :turn) and indexed_at is null returning id;
 
