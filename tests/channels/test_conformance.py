@@ -86,6 +86,20 @@ def test_a_stranger_gets_a_code_and_nothing_else_until_the_owner_confirms_it(
     assert "legato pair" in platform.heard("lobby", 3)[2]
 
 
+def test_whoever_is_paired_anew_with_another_sees_nothing_of_the_one_before(
+    platform: Platform, serving: Serving
+) -> None:
+    server = serving(platform)
+    for principal, seen in (("alice", "seen: 1 messages"), ("bob", "seen: 1 messages")):
+        platform.say(server, "lobby", "hello?", sender="eve")
+        greeting = platform.heard("lobby", 1 if principal == "alice" else 3)[-1]
+        code = greeting.split("legato pair ")[1].split()[0]
+        paired = post(server.client, "/v1/pairings", code=code, principal=principal)
+        platform.say(server, "lobby", f"a secret of {principal}", sender="eve")
+        assert seen in platform.heard("lobby", 2 if principal == "alice" else 4)[-1]
+        ok(server.client.delete(f"/v1/pairings/{paired['channel']}/{paired['sender']}"))
+
+
 def test_commands_are_answered_and_reach_no_model(platform: Platform, serving: Serving) -> None:
     server = serving(platform)
     platform.say(server, "home", "reply only hello")

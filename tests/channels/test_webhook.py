@@ -194,10 +194,11 @@ def test_the_example_bridge_works_as_the_guide_says(mine: Bridge, serving: Servi
         process.wait()
         process.stdin.close()
         process.stdout.close()
-    assert len(EXAMPLE.read_text().splitlines()) < 80
     [conversation] = get(server.client, "/v1/conversations")["data"]
     assert said_in(server.client, conversation["id"]) == ["user: reply only hello", "assistant: hello"]
-    assert re.search(r"60|70 lines", (EXAMPLE.parents[1] / "docs/guide/webhook.md").read_text())
+    said = re.search(r"in (\d+) lines", (EXAMPLE.parents[1] / "docs/guide/webhook.md").read_text())
+    assert said
+    assert abs(int(said[1]) - len(EXAMPLE.read_text().splitlines())) < 5
 
 
 def _settled(server: Server) -> list[dict[str, object]]:

@@ -58,6 +58,11 @@ class Address(Struct, frozen=True):
     def value(self) -> str:
         return json.encode([self.channel, self.account, self.chat, self.thread]).decode()
 
+    @staticmethod
+    def beginning(channel: str, account: str) -> str:
+        """How the value of every address of one account begins."""
+        return json.encode([channel, account]).decode().removesuffix("]") + ","
+
     @classmethod
     def parse(cls, value: str) -> "Address":
         return cls(*json.decode(value, type=tuple[str, str, str, str]))

@@ -21,7 +21,7 @@ from legato.domain.turns import Turn
 from legato.engine import metrics
 from legato.engine.gateway import Gateway
 from legato.engine.protocols import Channel, Doubtful, Editing, NotSent, Rejected
-from legato.errors import LegatoError, Unavailable
+from legato.errors import LegatoError
 from legato.store import outbox, turns
 from legato.store.database import Database
 from legato.store.outbox import Delivery
@@ -66,8 +66,8 @@ class Preview:
                         self._address, part, key=f"preview {self.turn.id}", reply_to=self.turn.input.reply_to
                     )
                     await self._db.write(outbox.add_preview, self.turn.id, self._address.value, message)
-        except LegatoError as error:
-            logger.info("an answer is not shown as it comes", turn=self.turn.id, error=error.message)
+        except Exception as error:  # noqa: BLE001 - the channel pump: the delivery says it all
+            logger.info("an answer is not shown as it comes", turn=self.turn.id, error=told(error))
         finally:
             reading.cancel()
             with suppress(asyncio.CancelledError, LegatoError):
@@ -89,7 +89,7 @@ class Deliverer:
 
     def __init__(self, db: Database, gateway: Gateway, node: NodeId, channel: Channel) -> None:
         self._db, self._gateway, self._node, self._channel = db, gateway, node, channel
-        self._prefix = json.encode([channel.kind, channel.account]).decode().removesuffix("]") + ","
+        self._prefix = Address.beginning(channel.kind, channel.account)
         self._owed = asyncio.Event()
         self._flying: set[asyncio.Task[None]] = set()
         self._previews: dict[TurnId, asyncio.Task[None]] = {}
@@ -145,7 +145,7 @@ class Deliverer:
     async def _deliver(self, delivery: Delivery) -> None:
         try:
             await self._send(delivery)
-        except Unavailable as error:  # the store: it stays in flight, and is in doubt when our lease has run out
+        except LegatoError as error:  # the store: it stays in flight, and is in doubt when our lease has run out
             logger.error("an answer is in flight and cannot be settled", delivery=delivery.id, error=error.message)
         finally:
             self.wake()

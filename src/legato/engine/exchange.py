@@ -64,7 +64,6 @@ class Exchange:
     def __init__(
         self, db: Database, gateway: Gateway, worker: Worker, channels: dict[str, tuple[Channel, ChannelSettings]]
     ) -> None:
-        self._db, self._worker = db, worker
         self._lines = {
             name: _Line(name, channel, settings, db, gateway, worker) for name, (channel, settings) in channels.items()
         }
@@ -195,7 +194,11 @@ class _Line:
             await self._db.write(directory.add_principal, known)
         if known is None:
             return None
-        return await self._db.read(directory.owner_of, inbound.address) or known
+        owner = await self._db.read(directory.owner_of, inbound.address)
+        if owner is None or owner == known or inbound.group:
+            return owner or known
+        await self._db.write(directory.unbind, owner, inbound.address)  # the person was paired anew, with another
+        return known
 
     async def _greet(self, inbound: Inbound) -> None:
         """A stranger gets a code, and nothing else; in a group not even that."""

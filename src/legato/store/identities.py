@@ -63,8 +63,9 @@ async def confirm(tx: Tx, code: str, principal: PrincipalId) -> Identity:
         raise UnknownCode("That code is not known, was used, or has expired. Write to the bot again for another.")
     channel, account, sender, name = row
     await tx.run("add_principal", principal=principal)
-    await tx.run("add_identity", channel=channel, account=account, sender=sender, principal=principal, name=name)
-    return Identity(channel, account, sender, principal, name, 0.0)
+    who = {"channel": channel, "account": account, "sender": sender}
+    [paired] = await tx.run("add_identity", **who, principal=principal, name=name)
+    return Identity(*paired)
 
 
 async def known(tx: Tx) -> list[Identity]:

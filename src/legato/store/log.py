@@ -75,7 +75,7 @@ async def _place(
 ) -> tuple[int, int]:
     first = head - len(drafts) + 1
     if drafts:
-        await tx.many("add_entry", (_row(conversation_id, turn_id, first + i, d) for i, d in enumerate(drafts)))
+        await tx.many("add_entry", (row_of(conversation_id, turn_id, first + i, d) for i, d in enumerate(drafts)))
     return first, head
 
 
@@ -241,7 +241,8 @@ def _entry(row: Row) -> Entry:
     return Entry(seq, entry_id, turn_id, _body.decode(body), created_at)
 
 
-def _row(conversation_id: ConversationId, turn_id: TurnId, seq: int, draft: Draft) -> dict[str, object]:
+def row_of(conversation_id: ConversationId, turn_id: TurnId, seq: int, draft: Draft) -> dict[str, object]:
+    """An entry as its columns keep it."""
     ref_first, ref_seq = span_of(draft.body)
     return {
         "conversation": conversation_id,

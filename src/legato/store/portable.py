@@ -12,9 +12,9 @@ from msgspec import Struct, json, structs
 
 from legato.domain.attachments import references
 from legato.domain.conversations import Conversation
-from legato.domain.entries import AnyBody, kind_of, span_of
+from legato.domain.entries import Draft
 from legato.domain.handles import ById
-from legato.domain.ids import ConversationId, PrincipalId
+from legato.domain.ids import ConversationId, EntryId, PrincipalId, TurnId
 from legato.domain.portable import BlobLine, ConversationLine, EndLine, EntryLine, Line, Mended, TurnLine
 from legato.domain.turns import Failure, Input, Usage
 from legato.errors import Conflict
@@ -26,7 +26,6 @@ PAGE = 500
 _input = json.Decoder(Input)
 _usage = json.Decoder(Usage)
 _failure = json.Decoder(Failure)
-_body: json.Decoder[AnyBody] = json.Decoder(AnyBody)
 
 
 # -- out
@@ -254,15 +253,7 @@ async def _put_turn(tx: Tx, principal: PrincipalId, turn: TurnLine) -> None:
 
 
 def _entry_row(entry: EntryLine) -> dict[str, object]:
-    ref_first, ref_seq = span_of(entry.body)
-    return {
-        "conversation": entry.conversation,
-        "seq": entry.seq,
-        "id": entry.id,
-        "turn": entry.turn,
-        "kind": kind_of(entry.body),
-        "ref_first": ref_first,
-        "ref_seq": ref_seq,
-        "body": json.encode(entry.body).decode(),
-        "created_at": entry.created_at,
-    }
+    placed = log.row_of(
+        ConversationId(entry.conversation), TurnId(entry.turn), entry.seq, Draft(EntryId(entry.id), entry.body)
+    )
+    return {**placed, "created_at": entry.created_at}

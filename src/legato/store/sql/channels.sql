@@ -4,7 +4,8 @@ select principal from identities where channel = :channel and account = :account
 -- name: add_identity
 insert into identities (channel, account, sender, principal, name, paired_at)
 values (:channel, :account, :sender, :principal, :name, {now})
-on conflict (channel, account, sender) do update set principal = excluded.principal, name = excluded.name;
+on conflict (channel, account, sender) do update set principal = excluded.principal, name = excluded.name
+returning channel, account, sender, principal, name, paired_at;
 
 -- name: list_identities
 select channel, account, sender, principal, name, paired_at from identities order by paired_at, channel, sender;

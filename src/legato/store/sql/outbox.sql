@@ -31,7 +31,8 @@ where id = :id and status = 'sending' returning id;
 -- name: resend_delivery
 -- A person decides that it is to be tried again, from the first part that is not known to have arrived.
 update deliveries set status = 'pending', attempts = 0, not_before = 0, updated_at = {now}
-where id = :id and status in ('unknown', 'dead') returning id;
+where id = :id and status in ('unknown', 'dead')
+and turn_id in (select id from turns where principal = :principal) returning id;
 
 -- name: requeue_doubtful
 -- On a channel that knows a repeated message by its key, what was in flight is simply sent again.
