@@ -1,6 +1,8 @@
 """Telegram, on a real gateway, over a real socket, with the real client library, against a stand-in of the Bot API."""
 
+import asyncio
 import base64
+import collections
 import itertools
 import json
 import time
@@ -11,6 +13,9 @@ from typing import Any
 import pytest
 
 from channels.telegram_api import BOUND, LIMIT, ME, TOKEN, TelegramApi
+from legato.channels.telegram import Telegram
+from legato.domain.channels import Inbound, Sender
+from legato.errors import Unavailable
 from serve.process import Answer, Env, Server
 
 PEOPLE = itertools.count(100)
@@ -154,6 +159,45 @@ def test_a_message_that_comes_again_after_a_crash_acts_once(api: TelegramApi, st
     assert "seen: 3 messages" in api.answers(100, 2)[1]
     assert len(api.texts(100)) == 2
     assert not undelivered(second)
+
+
+class Refusing:
+    """Takes the first message when it is handed over the third time, the second the second time."""
+
+    def __init__(self, api: TelegramApi) -> None:
+        self.commands: list[tuple[str, str]] = []
+        self.api, self.tries, self.taken = api, collections.Counter[str](), list[str]()
+        self.both = asyncio.Event()
+
+    async def knows(self, sender: Sender) -> bool:
+        return True
+
+    async def take(self, inbound: Inbound) -> None:
+        self.tries[inbound.text] += 1
+        if self.tries["one"] == 2 and not self.tries["two"]:
+            self.api.write("two", by=100)
+        if self.tries[inbound.text] < {"one": 3, "two": 2}[inbound.text]:
+            raise Unavailable("The database is away.")
+        self.taken.append(inbound.text)
+        if len(self.taken) == 2:
+            self.both.set()
+
+    def up(self) -> None:
+        pass
+
+
+async def test_messages_that_cannot_be_kept_at_once_are_heard_in_their_order_later(api: TelegramApi) -> None:
+    """The first is tried more and more seldom; the second, which came later, does not overtake it."""
+    channel, inlet = Telegram("tg", token=TOKEN, base_url=api.url), Refusing(api)
+    api.write("one", by=100)
+    listening = asyncio.create_task(channel.run(inlet))
+    try:
+        async with asyncio.timeout(BOUND):
+            await inlet.both.wait()
+        assert inlet.taken == ["one", "two"]
+    finally:
+        listening.cancel()
+        await channel.close()
 
 
 def test_a_photo_is_seen_and_a_file_that_is_too_large_is_named(api: TelegramApi, server: Server, ada: int) -> None:

@@ -6,10 +6,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from engine.waiting import until, within
 from legato.app import LOCAL, App, open_app
 from legato.config import load
-from legato.domain.channels import Inbound, Sender
+from legato.domain.attachments import Blob
+from legato.domain.channels import Attached, Inbound, Sender
+from legato.domain.entries import Message
 from legato.domain.handles import Address
 from legato.domain.turns import Usage
 from legato.engine.exchange import ChannelSettings
@@ -39,9 +43,9 @@ class Own:
         inlet.up()
         await asyncio.Event().wait()
 
-    async def say(self, text: str, message: str = "1") -> None:
+    async def say(self, text: str, message: str = "1", **more: Any) -> None:
         assert self.inlet is not None
-        await self.inlet.take(Inbound(address=HOME, sender=ANN, message=message, text=text))
+        await self.inlet.take(Inbound(address=HOME, sender=ANN, message=message, text=text, **more))
 
     async def send(self, address: Address, text: str, *, key: str, reply_to: str | None = None) -> str:
         self.sent.append(text)
@@ -86,8 +90,8 @@ class Slow:
 
 
 @asynccontextmanager
-async def opened(home: Path, channel: Own, **models: Any) -> AsyncIterator[App]:
-    config, _ = load(home, environ={})
+async def opened(home: Path, channel: Own, environ: dict[str, str] | None = None, **models: Any) -> AsyncIterator[App]:
+    config, _ = load(home, environ=environ or {})
     settings = ChannelSettings(allow=frozenset({"ann"}), gather=0.0)
     async with open_app(config, models=models or None, channels={"own": (channel, settings)}) as app:
 
@@ -135,3 +139,26 @@ async def test_an_answer_is_shown_as_it_comes_and_its_message_becomes_the_answer
         assert channel.edits[-1] == ("m1", WORDS + "and the end.")
         assert len(channel.sent) == 1
         assert await app.gateway.undelivered(LOCAL) == []
+
+
+@pytest.mark.parametrize("then", [{}, {"group": True}], ids=["said", "said aside"])
+async def test_what_is_said_next_is_heard_next_though_what_was_said_before_takes_longer_to_keep(
+    tmp_path: Path, pg_url: str, then: dict[str, Any]
+) -> None:
+    """The first message brings a large file along. It is being kept when the second comes, on another connection."""
+    channel = Own()
+    async with opened(tmp_path / "home", channel, {"LEGATO_DATABASE_URL": pg_url}) as app:
+        large = Attached(Blob.of(b"x" * 20_000_000, "application/octet-stream"), "large")
+        async with asyncio.TaskGroup() as group:
+            group.create_task(channel.say("reply only first", "1", attached=(large,)))
+            group.create_task(channel.say("reply only second", "2", **then))
+
+        async def said() -> list[str]:
+            bodies = [entry.body for entry in await app.gateway.transcript(LOCAL, HOME)]
+            return [body.text for body in bodies if isinstance(body, Message) and body.role == "user"]
+
+        async def both() -> bool:
+            return len(await said()) == 2
+
+        await until(both)
+        assert await said() == ["reply only first", "reply only second"]

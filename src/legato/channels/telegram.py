@@ -129,17 +129,23 @@ class Telegram:
 
     async def _ask_on(self, bot: "TelegramBot", inlet: Inlet) -> None:
         window, pause = Window(), PAUSE
+        before = WeakValueDictionary[int | None, asyncio.Task[None]]()  # the last that is being taken of a chat
         async with asyncio.TaskGroup() as group:
             while True:
                 raw = await bot.updates(window.offset, 0 if window.taking else LONG)
                 fresh = [_update(one) for one in raw if window.begin(one["update_id"])]
                 for update in fresh:
-                    group.create_task(self._until_taken(inlet, update, window))
+                    chat = update.message.chat.id if update.message else None
+                    task = group.create_task(self._until_taken(inlet, update, window, before.get(chat)))
+                    before[chat] = task
                 pause = PAUSE if fresh else min(pause * 1.1, MOST_PAUSE)
                 await window.moved(pause)
 
-    async def _until_taken(self, inlet: Inlet, update: Update, window: "Window") -> None:
-        """Hand an update over until it is safe. One that never will be is let go, so that it holds up nobody."""
+    async def _until_taken(
+        self, inlet: Inlet, update: Update, window: "Window", before: asyncio.Task[None] | None
+    ) -> None:
+        """Hand an update over until it is safe; again only when the one before it in its chat is. One that never will
+        be is let go, so that it holds up nobody."""
         tries, wait = 0, AGAIN
         while update.message is not None:
             try:
@@ -151,6 +157,8 @@ class Telegram:
                 if not error.retryable and tries >= TRIES:
                     logger.error("a message was let go", channel=self.account, update=update.update_id)
                     break
+            if before is not None:
+                await asyncio.wait({before})
             await asyncio.sleep(wait)
             wait = min(wait * 2, MOST_AGAIN)
         window.safe(update.update_id)

@@ -8,6 +8,7 @@ A channel that is down stops nothing else.
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from weakref import WeakValueDictionary
 
 import structlog
@@ -176,10 +177,10 @@ class _Line:
         if principal is None:
             await self._greet(inbound)
         elif commands.parse(inbound.text) is not None and inbound.for_us:
-            if before := self._gathering.get(inbound.address):  # what was said before a command is not after it
-                await before.finish()
+            await self._gathered_before(inbound.address)
             await self._command(principal, inbound)
         elif inbound.group and not (inbound.for_us or self._settings.every_message):
+            await self._gathered_before(inbound.address)
             await self._receive(principal, [inbound], aside=True)
         else:
             return self._gather(principal, inbound)
@@ -213,17 +214,23 @@ class _Line:
 
     def _gather(self, principal: PrincipalId, inbound: Inbound) -> asyncio.Future[None]:
         """Wait a moment for what else is being typed; all of it is one turn."""
-        gathering = self._gathering.get(inbound.address)
-        if gathering is None or gathering.principal != principal:
-            gathering = _Gathering(principal, self._settings.gather, self._gathered)
-            self._gathering[inbound.address] = gathering
-        return gathering.add(inbound)
+        present = self._gathering.get(inbound.address)
+        if present is not None and present.principal == principal and not present.complete:
+            return present.add(inbound)
+        gathering = _Gathering(principal, self._settings.gather, self._receive, after=present)
+        self._gathering[inbound.address] = gathering
+        admitted = gathering.add(inbound)
+        admitted.add_done_callback(partial(self._gathered, inbound.address, gathering))
+        return admitted
 
-    async def _gathered(self, gathering: "_Gathering") -> None:
-        address = gathering.messages[0].address
+    def _gathered(self, address: Address, gathering: "_Gathering", _: asyncio.Future[None]) -> None:
         if self._gathering.get(address) is gathering:
             del self._gathering[address]
-        await self._receive(gathering.principal, gathering.messages)
+
+    async def _gathered_before(self, address: Address) -> None:
+        """Let what was said at an address be admitted before what is said now."""
+        if before := self._gathering.get(address):
+            await before.finish()
 
     async def _receive(self, principal: PrincipalId, messages: list[Inbound], *, aside: bool = False) -> None:
         """Admit messages as one turn; said aside in a group, they are kept and nobody answers."""
@@ -306,15 +313,21 @@ class _Line:
 
 
 class _Gathering:
-    """Messages that are being typed one after the other."""
+    """Messages that are being typed one after the other. They are admitted `after` those that were gathered before
+    them, and not at all when those were not: whoever sends them again sends all of them, and their order is kept."""
 
     def __init__(
-        self, principal: PrincipalId, moment: float, gathered: Callable[["_Gathering"], Awaitable[None]]
+        self,
+        principal: PrincipalId,
+        moment: float,
+        admit: Callable[[PrincipalId, list[Inbound]], Awaitable[None]],
+        *,
+        after: "_Gathering | None",
     ) -> None:
         self.principal, self.messages = principal, list[Inbound]()
-        self._moment, self._gathered = moment, gathered
+        self.complete = False
+        self._moment, self._admit, self._after = moment, admit, after
         self._more = asyncio.Event()
-        self._complete = False
         self._admitted: asyncio.Future[None] | None = None
 
     def add(self, inbound: Inbound) -> asyncio.Future[None]:
@@ -328,7 +341,7 @@ class _Gathering:
 
     async def finish(self) -> None:
         """Wait for nothing more."""
-        self._complete = True
+        self.complete = True
         self._more.set()
         if self._admitted is not None:
             await asyncio.shield(self._admitted)
@@ -336,12 +349,16 @@ class _Gathering:
     async def _wait(self) -> None:
         loop = asyncio.get_running_loop()
         latest = loop.time() + self._moment * GATHERED_AT_MOST
-        while self._more.is_set() and not self._complete and loop.time() < latest:
+        while self._more.is_set() and not self.complete and loop.time() < latest:
             self._more.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._moment):
                     await self._more.wait()
-        await self._gathered(self)
+        self.complete = True
+        if self._after is not None:
+            await self._after.finish()
+            self._after = None
+        await self._admit(self.principal, self.messages)
 
 
 def _draft(inbound: Inbound) -> Draft:
