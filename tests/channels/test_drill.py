@@ -42,9 +42,11 @@ def test_every_message_is_answered_once_though_gateways_are_killed(
     writing = threading.Event()
 
     def write(chat: int) -> None:
-        for n in range(messages):
-            body = {"id": f"m{n}", "chat": f"chat-{chat}", "sender": {"id": "ann"}, "text": f"reply only {chat}.{n}"}
-            _post_until_taken(servers, body, chat)
+        with httpx.Client(verify=False, timeout=10) as client:
+            for n in range(messages):
+                text = f"reply only {chat}.{n}"
+                body = {"id": f"m{n}", "chat": f"chat-{chat}", "sender": {"id": "ann"}, "text": text}
+                _post_until_taken(client, servers, body, chat)
 
     def kill() -> None:
         for _ in range(kills):
@@ -66,7 +68,7 @@ def test_every_message_is_answered_once_though_gateways_are_killed(
     assert len(get(servers[0].client, "/v1/conversations", limit=100)["data"]) == chats
 
 
-def _post_until_taken(servers: list[Server], body: dict[str, object], chat: int) -> None:
+def _post_until_taken(client: httpx.Client, servers: list[Server], body: dict[str, object], chat: int) -> None:
     end = time.monotonic() + BOUND
     attempt = chat
     while time.monotonic() < end:
@@ -74,9 +76,8 @@ def _post_until_taken(servers: list[Server], body: dict[str, object], chat: int)
         server = servers[attempt % len(servers)]
         data = httpx.Request("POST", "http://x", json={**body, "nonce": attempt}).content
         try:
-            answer = httpx.post(
-                f"{server.url}/channels/mine", content=data, headers=sign(SECRET, int(time.time()), data), timeout=10
-            )
+            headers = sign(SECRET, int(time.time()), data)
+            answer = client.post(f"{server.url}/channels/mine", content=data, headers=headers)
             if answer.status_code == 200:
                 return
             assert answer.status_code in (409, 503), answer.text

@@ -23,6 +23,6 @@ def test_a_plan_tries_everything() -> None:
     assert any(act.gives_up for act in planned)
     assert {act.aside for act in planned} == {"compact", "read", "resend", None}
     wrong = list(islice(faults(1, 2), 200))
-    assert {fault.kind for fault in wrong} == {"kill", "stop", "drain", "kill all"}
+    assert {fault.kind for fault in wrong} == {"kill", "stop", "drain", "jump", "kill all"}
     assert len({fault.point for fault in wrong}) == 4
     assert {fault.node for fault in wrong} == {0, 1}

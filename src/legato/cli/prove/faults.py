@@ -83,6 +83,10 @@ class Faults:
                     node.stop(self._lease + 1.0)
                 begun = time.monotonic()
                 node.wait_until_ready()
+            case "jump":
+                with node.lock:
+                    node.jump()
+                node.wait_until_ready()
             case "drain":
                 with node.lock:
                     node.drain()

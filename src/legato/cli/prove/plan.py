@@ -17,7 +17,7 @@ Aside = Literal["compact", "read", "resend"]
 """What a client does between two inputs."""
 
 Point = Literal["at any moment", "after the acknowledgement", "after the first event", "while a tool runs"]
-FaultKind = Literal["kill", "stop", "drain", "kill all"]
+FaultKind = Literal["kill", "stop", "drain", "jump", "kill all"]
 
 WAYS: dict[Way, int] = {
     "named": 5,
@@ -30,7 +30,7 @@ WAYS: dict[Way, int] = {
     "failing": 1,
 }
 _ASIDES: dict[Aside, int] = {"compact": 1, "read": 2, "resend": 2}
-_FAULTS: dict[FaultKind, int] = {"kill": 6, "stop": 2, "drain": 2, "kill all": 1}
+_FAULTS: dict[FaultKind, int] = {"kill": 6, "stop": 2, "drain": 2, "jump": 2, "kill all": 1}
 _POINTS: tuple[Point, ...] = (
     "at any moment",
     "after the acknowledgement",
