@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: serve test long check lint format bench bench-core bench-wire memory prove rules clean
+.PHONY: serve test long check lint format bench bench-core bench-wire memory profile prove rules clean
 
 serve: $(VENV)/.runtime  ## run the gateway on http://127.0.0.1:8420
 	@exec $(BIN)/legato serve
@@ -41,6 +41,9 @@ bench-wire: $(VENV)/.dev  ## a whole gateway between a client and a provider
 
 prove: $(VENV)/.runtime  ## kill gateways for a minute while clients talk, and count what is lost
 	@exec $(BIN)/legato prove
+
+profile: $(VENV)/.dev  ## a flame graph of turns, profile.svg, and where most of their CPU goes
+	$(BIN)/python bench/flame.py
 
 rules: $(VENV)/.dev  ## remove each rule of the design once and see its test go red
 	$(BIN)/python tests/rules.py

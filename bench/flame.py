@@ -1,8 +1,8 @@
 """Where a turn's time goes: a flame graph of a real `legato serve` under load. `make profile` runs it.
 
-The sampler (py-spy) looks from outside, at all threads, and counts only those that hold the interpreter or work below
-it: what is waited for (the disk, the provider) does not show, what costs CPU does. Beside the picture it prints the
-functions in which most samples ended, and how much of the whole each room of the code had beneath it.
+The sampler (py-spy) looks from outside, at all threads, and counts those that hold the interpreter: what is waited for
+(the disk, the provider) does not show, what costs CPU in Python does. Beside the picture it prints the lines in which
+most samples ended, and how much of the whole each function and each room of the code had beneath it.
 """
 
 import argparse
@@ -43,23 +43,24 @@ async def load(gateway: Gateway, given: argparse.Namespace, output: list[str]) -
     connections = [await gateway.connect() for _ in range(given.clients)]
     text = f"{WORDS} say {200 if given.stream else 20}"
     await asyncio.gather(*(talk(c, given.route, text, stream=given.stream) for c in connections))
-    sampler = subprocess.Popen(
-        [str(Path(sys.executable).with_name("py-spy")), "record", "--pid", str(gateway.pid), "--gil"]
-        + ["--rate", str(RATE), "--duration", str(given.seconds), *output],
+    options = ["--gil", "--nonblocking", "--rate", str(RATE), "--duration", str(given.seconds), *output]
+    sampler = await asyncio.create_subprocess_exec(
+        str(Path(sys.executable).with_name("py-spy")), "record", "--pid", str(gateway.pid), *options,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
-    )
+    )  # fmt: skip
+    sampled = asyncio.create_task(sampler.communicate())
     turns, before = 0, gateway.cpu
 
     async def client(connection: Connection) -> None:
         nonlocal turns
-        while sampler.poll() is None:
+        while not sampled.done():
             turns += len(await talk(connection, given.route, text, stream=given.stream))
 
     await asyncio.gather(*(client(connection) for connection in connections))
-    assert sampler.stderr is not None
+    _, complaint = await sampled
     if sampler.returncode != 0:
-        sys.exit(f"The sampler failed: {sampler.stderr.read().decode()}")
+        sys.exit(f"The sampler failed: {complaint.decode()}")
     return turns, gateway.cpu - before
 
 
@@ -71,7 +72,7 @@ def tell(stacks: list[str]) -> None:
         frames, count = stack.split(";"), int(number)
         total += count
         own[frames[-1]] += count
-        for frame in {frame.rpartition(":")[0] for frame in frames}:
+        for frame in {f"{frame.rpartition(':')[0]})" for frame in frames if "legato/" in frame}:
             beneath[frame] += count
         for room in ROOMS:
             if any(room in frame for frame in frames):
@@ -79,8 +80,8 @@ def tell(stacks: list[str]) -> None:
     print("Samples that ended in a line:")
     for frame, count in own.most_common(25):
         print(f"  {count / total:6.1%}  {frame}")
-    print("\nSamples beneath a function:")
-    for frame, count in beneath.most_common(60):
+    print("\nSamples beneath a function of ours:")
+    for frame, count in beneath.most_common(40):
         print(f"  {count / total:6.1%}  {frame}")
     print("\nSamples beneath a room:")
     for room, count in rooms.most_common():

@@ -118,7 +118,11 @@ class Gateway:
         return time.clock_gettime((~self._process.pid << 3) | 2)
 
     async def settle(self) -> None:
-        """Wait until it has done what it puts off (filling the search index): that is part of what a turn costs."""
+        """Wait until it has done what it puts off (filling the search index, which whoever searches brings about): that
+        is part of what a turn costs."""
+        connection = await self.connect()
+        await connection.get("/v1/search?q=settle")
+        connection.close()
         deadline = time.perf_counter() + BOUND
         while time.perf_counter() < deadline:
             before = self.cpu

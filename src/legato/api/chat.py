@@ -143,11 +143,10 @@ async def create(call: Call) -> Response:
     if body.stream:
         usage = body.stream_options is not None and bool(body.stream_options.include_usage)
         return EventStream(_chunks(call, turn, usage), headers)
-    ended = await call.gateway.ended(turn)
-    if ended.failure is not None:
-        raise ModelUnavailable(f"{ended.failure.message} ({ended.failure.code})")
-    entries, _ = await call.gateway.told(ended)
-    return answer(_completion(ended, entries), headers=headers)
+    told = await call.gateway.answered(turn)
+    if told.turn.failure is not None:
+        raise ModelUnavailable(f"{told.turn.failure.message} ({told.turn.failure.code})")
+    return answer(_completion(told.turn, told.entries), headers=headers)
 
 
 # -- what is brought

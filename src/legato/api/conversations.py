@@ -234,10 +234,10 @@ async def _told(call: Call, conversation: Conversation, after: int, seen: int) -
                 place += 1
                 if place > seen:
                     yield _line(turn, place, "turn.event", {**about, "event": event})
-        ended = await call.gateway.turn(call.caller.principal, turn.id)
-        entries, _ = await call.gateway.told(ended)
+        outcome = await call.gateway.outcome(call.caller.principal, turn.id)
+        ended = outcome.turn
         brought_ids = {d.id for d in turn.input.drafts}
-        output = [item for e in entries if e.id not in brought_ids and (item := items.render(e)) is not None]
+        output = [item for e in outcome.entries if e.id not in brought_ids and (item := items.render(e)) is not None]
         failure = ended.failure.message if ended.failure else None
         yield _line(turn, LAST, "turn.ended", {**about, "status": ended.status, "output": output, "error": failure})
         seen = -1

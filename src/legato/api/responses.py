@@ -18,10 +18,10 @@ from legato.api.response import DEFAULTS, response_object
 from legato.api.sse import EventStream
 from legato.api.stream import ResponseStream, WireEvent
 from legato.api.wire import answer, named_event
-from legato.domain.entries import Entry, Tool
+from legato.domain.entries import Tool
 from legato.domain.handles import parse_name
 from legato.domain.ids import PrincipalId, TurnId
-from legato.domain.turns import After, Fresh, Input, Options, Submission, Target, Turn
+from legato.domain.turns import After, Fresh, Input, Options, Submission, Target, Told, Turn
 from legato.engine.gateway import Gateway
 from legato.errors import BadInput, UnknownTurn
 
@@ -166,9 +166,8 @@ async def create(call: Call) -> Response:
     headers = headers_of(call, turn, submission)
     if body.stream:
         return stream_of(call, turn_id, turn, headers=headers)
-    if not body.background:
-        turn = await call.gateway.ended(turn)
-    return answer(await shown(call.gateway, turn, turn_id), headers=headers)
+    told = await (call.gateway.told(turn) if body.background else call.gateway.answered(turn))
+    return answer(shown(told, turn_id), headers=headers)
 
 
 async def _unstored(call: Call, body: CreateResponse, submission: Submission) -> Response:
@@ -206,7 +205,7 @@ async def retrieve(call: Call) -> Response:
     after = _after(call)
     if call.flag("stream"):
         return stream_of(call, turn_id, turn, after=after, headers=headers)
-    return answer(await shown(call.gateway, turn, turn_id), headers=headers)
+    return answer(shown(await call.gateway.told(turn), turn_id), headers=headers)
 
 
 def _after(call: Call) -> int:
@@ -223,8 +222,8 @@ def _after(call: Call) -> int:
 async def cancel(call: Call) -> Response:
     """`POST /v1/responses/{id}/cancel`"""
     turn_id, turn = await find(call)
-    turn = await call.gateway.cancel(call.caller.principal, turn.id)
-    return answer(await shown(call.gateway, turn, turn_id), headers={"X-Legato-Conversation": turn.conversation_id})
+    told = await call.gateway.told(await call.gateway.cancel(call.caller.principal, turn.id))
+    return answer(shown(told, turn_id), headers={"X-Legato-Conversation": turn.conversation_id})
 
 
 async def delete(call: Call) -> Response:
@@ -307,11 +306,10 @@ async def find(call: Call) -> tuple[TurnId, Turn]:
         raise UnknownTurn(f"Response with id '{turn_id}' not found.", param="response_id") from error
 
 
-async def shown(gateway: Gateway, turn: Turn, turn_id: TurnId) -> dict[str, Any]:
+def shown(told: Told, turn_id: TurnId) -> dict[str, Any]:
     """A turn as a Response, as it stands."""
-    entries, name = await gateway.told(turn)
-    readable: list[Entry] = entries if turn.ended else []  # the items of a turn become readable together
-    return response_object(turn, readable, name) | {"id": turn_id}
+    readable = told.entries if told.turn.ended else []  # the items of a turn become readable together
+    return response_object(told.turn, readable, told.slug) | {"id": turn_id}
 
 
 def stream_of(
@@ -325,15 +323,14 @@ async def _chunks(
     gateway: Gateway, principal: PrincipalId, turn_id: TurnId, turn: Turn, after: int
 ) -> AsyncGenerator[bytes, None]:
     stream = ResponseStream()
-    for event in stream.begin(response_object(turn, [], (await gateway.told(turn))[1]) | {"id": turn_id}):
+    for event in stream.begin(response_object(turn, [], await gateway.slug(turn)) | {"id": turn_id}):
         if event["sequence_number"] > after:
             yield encode(event)
     async for _, told in gateway.follow_on(turn):
         for event in stream.take(told):
             if event["sequence_number"] > after:
                 yield encode(event)
-    turn = await gateway.turn(principal, turn.id)
-    for event in stream.end(await shown(gateway, turn, turn_id)):
+    for event in stream.end(shown(await gateway.outcome(principal, turn.id), turn_id)):
         if event["sequence_number"] > after:
             yield encode(event)
     yield DONE

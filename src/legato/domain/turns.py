@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from msgspec import Struct, field, structs
 
-from legato.domain.entries import Draft, Tool, View
+from legato.domain.entries import Draft, Entry, Tool, View
 from legato.domain.handles import Address, ById, External, Fingerprint, Slug
 from legato.domain.ids import ConversationId, PrincipalId, TurnId, new_turn_id
 
@@ -182,3 +182,11 @@ class Outcome(Struct, frozen=True, kw_only=True):
     usage: Usage | None = None
     failure: Failure | None = None
     fingerprint: str | None = None
+
+
+class Told(Struct, frozen=True):
+    """A turn, what it wrote, its input included, and the slug of its conversation."""
+
+    turn: Turn
+    entries: list[Entry]
+    slug: str | None

@@ -26,7 +26,7 @@ from legato.domain.events import AnyEvent
 from legato.domain.folding import Fold
 from legato.domain.handles import Address, ById, Handle
 from legato.domain.ids import ConversationId, NodeId, PrincipalId, TurnId, new_conversation_id
-from legato.domain.turns import Admission, Dedup, Submission, Turn, Usage
+from legato.domain.turns import Admission, Dedup, Submission, Told, Turn, Usage
 from legato.engine import metrics, prompt
 from legato.engine.compaction import LEFT_OUT
 from legato.engine.ephemeral import Ephemeral
@@ -36,7 +36,7 @@ from legato.engine.upkeep import Upkeep
 from legato.engine.worker import Worker
 from legato.errors import BadInput, Draining
 from legato.store import blobs as store_blobs
-from legato.store import inbox, log, turns
+from legato.store import directory, inbox, log, turns
 from legato.store.database import Database, Hint
 from legato.store.inbox import Due, Received
 
@@ -156,10 +156,19 @@ class Gateway(Upkeep):
 
     async def ended(self, turn: Turn) -> Turn:
         """A turn that was submitted or read, once it has ended; for one that joined another, that other."""
+        return (await self._ended(turn))[0]
+
+    async def answered(self, turn: Turn) -> Told:
+        """The same, with what it wrote."""
+        turn, told = await self._ended(turn)
+        return await self.told(turn) if told is None else await self._whole(told)
+
+    async def _ended(self, turn: Turn) -> tuple[Turn, Told | None]:
+        told: Told | None = None
         while not turn.ended or turn.status == "joined":
             host = await self._db.read(turns.get, turn.joined_turn) if turn.joined_turn else turn
-            turn = await self._live.ended(host)
-        return turn
+            turn, told = await self._live.ended(host)
+        return turn, told
 
     async def follow(self, principal: PrincipalId, turn_id: TurnId, n: int = 0) -> AsyncIterator[tuple[int, AnyEvent]]:
         """Every event of a turn from number `n` on, until it has ended. Leaving stops nothing."""
@@ -222,10 +231,20 @@ class Gateway(Upkeep):
         turn = await self.turn(principal, turn_id)
         return await self._with_bytes(principal, await self._db.read(log.entries_of_turn, turn))
 
-    async def told(self, turn: Turn) -> tuple[list[Entry], str | None]:
-        """What a turn that was submitted or read has written, and the slug of its conversation."""
-        entries, name = await self._db.read(turns.with_output, turn)
-        return await self._with_bytes(turn.principal, entries), name
+    async def outcome(self, principal: PrincipalId, turn_id: TurnId) -> Told:
+        """A turn as it stands, with what it wrote; for one that joined another, that other."""
+        return await self._whole(await self._db.read(turns.outcome_with_output, principal, turn_id))
+
+    async def slug(self, turn: Turn) -> str | None:
+        """The slug of the conversation of a turn that was submitted or read."""
+        return await self._db.read(directory.slug, turn.conversation_id)
+
+    async def told(self, turn: Turn) -> Told:
+        """A turn that was submitted or read, with what it has written."""
+        return await self._whole(await self._db.read(turns.with_output, turn))
+
+    async def _whole(self, told: Told) -> Told:
+        return structs.replace(told, entries=await self._with_bytes(told.turn.principal, told.entries))
 
     async def receipt(self, turn: Turn) -> tuple[log.Receipt, str | None]:
         """What the model saw when it wrote the last of a turn's output, and what was left out of that to fit."""

@@ -127,7 +127,10 @@ class Journal:
         """End the turn, with the last entries and events."""
         async with self._alone():
             batch = [*self._rest(), *events]
-            ending = await self._db.write(turns.finish, self._lease, outcome, drafts, first_n=self._n, events=batch)
+            tell = self._live.awaited(self._lease.turn.id)
+            ending = await self._db.write(
+                turns.finish, self._lease, outcome, drafts, first_n=self._n, events=batch, tell=tell
+            )
             self._published(batch)
         return ending
 

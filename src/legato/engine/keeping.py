@@ -7,6 +7,7 @@ is not there.
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import suppress
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -17,7 +18,7 @@ from legato.domain.ids import ConversationId, PrincipalId, TurnId
 from legato.domain.portable import Line, Mended
 from legato.domain.turns import Dedup, Turn, Usage
 from legato.engine.worker import Worker
-from legato.errors import BadInput, Draining
+from legato.errors import BadInput, Draining, Unavailable
 from legato.store import directory, identities, keys, outbox, portable, requests, search, trash, turns
 from legato.store.database import Database, Hint, Tx
 from legato.store.identities import Identity
@@ -64,6 +65,7 @@ class Keeping(ABC):
     ) -> list[Conversation]:
         """Conversations that hold something (with a query: that), newest first."""
         if query is not None:
+            await self._index()
             return await self._db.read(search.conversations, principal, query, limit, after, kind)
         return await self._db.read(directory.newest, principal, limit, after, kind)
 
@@ -168,7 +170,14 @@ class Keeping(ABC):
         return await self._db.write(directory.unbind, principal, name)
 
     async def search(self, principal: PrincipalId, query: str, limit: int = 20) -> list[Hit]:
+        """What was said, newest first, up to now: what the index does not know yet is added first."""
+        await self._index()
         return await self._db.read(search.search, principal, query, limit=limit)
+
+    async def _index(self) -> None:
+        """Let search know what has been said up to now, as far as it can be written."""
+        with suppress(Unavailable):
+            await search.index_some(self._db)
 
     async def rename(self, principal: PrincipalId, handle: Handle, title: str) -> Conversation:
         return await self._db.write(directory.rename, principal, handle, title)

@@ -14,10 +14,11 @@ from typing import TypeVar
 
 from legato.domain.events import AnyEvent
 from legato.domain.ids import ConversationId, TurnId
-from legato.domain.turns import Turn
+from legato.domain.turns import Told, Turn
 from legato.errors import Draining, StoreUnavailable
 from legato.store import turns
 from legato.store.database import Database, Hint
+from legato.store.turns import Ending
 
 T = TypeVar("T")
 
@@ -52,7 +53,7 @@ class Live:
         self._shut = False
         self._feeds: dict[TurnId, _Feed] = {}
         self._bells: dict[str, set[asyncio.Event]] = {}  # those who follow a turn, or a conversation
-        self._ends: dict[str, set[asyncio.Future[Turn | None]]] = {}  # those who wait for the end
+        self._ends: dict[str, set[asyncio.Future[Ending | None]]] = {}  # those who wait for the end
 
     # -- the worker's side
 
@@ -72,24 +73,24 @@ class Live:
         self._ring(turn_id)
         self._db.tell(Hint("events", turn_id))
 
-    def close(self, turn_id: TurnId, turn: Turn | None) -> None:
-        """The turn ended (or left this node: then there is no `turn`, and the database says how it goes on)."""
+    def close(self, turn_id: TurnId, ending: Ending | None) -> None:
+        """The turn ended (or left this node: then there is no `ending`, and the database says how it goes on)."""
         feed = self._feeds.pop(turn_id, None)
         if feed is not None:
-            feed.ended = turn is not None
-        self.nudge(turn_id, turn)
+            feed.ended = ending is not None
+        self.nudge(turn_id, ending)
         self._db.tell(Hint("events", turn_id))
 
     def admitted(self, conversation_id: ConversationId) -> None:
         """Something was admitted to a conversation, or done in it on the spot."""
         self.nudge(conversation_id)
 
-    def nudge(self, turn_id: str, turn: Turn | None = None) -> None:
+    def nudge(self, turn_id: str, ending: Ending | None = None) -> None:
         """Something may have changed: whoever follows this turn or waits for it looks again."""
         self._ring(turn_id)
         for end in self._ends.get(turn_id, ()):
             if not end.done():
-                end.set_result(turn)
+                end.set_result(ending)
 
     def shut(self) -> None:
         """This process is leaving: whoever follows or waits is told to come back."""
@@ -149,25 +150,29 @@ class Live:
         await _rung(bell)
         self._check_open()
 
-    async def ended(self, waited_for: Turn) -> Turn:
-        """The turn, once it has ended."""
+    def awaited(self, turn_id: TurnId) -> bool:
+        """Whether somebody here waits for the end of a turn."""
+        return turn_id in self._ends
+
+    async def ended(self, waited_for: Turn) -> tuple[Turn, Told | None]:
+        """The turn, once it has ended; with what it wrote when it ended here just now."""
         turn_id = waited_for.id
         keys: set[str] = {turn_id}
         if waited_for.kind == "upkeep":  # done by whoever claims something in its conversation
             keys.add(waited_for.conversation_id)
         while True:
-            end: asyncio.Future[Turn | None] = asyncio.get_running_loop().create_future()
+            end: asyncio.Future[Ending | None] = asyncio.get_running_loop().create_future()
             for key in keys:
                 self._ends.setdefault(key, set()).add(end)
             try:
                 if turn_id not in self._feeds:
-                    turn: Turn | None = await self._db.read(turns.get, turn_id)
-                    if turn is not None and turn.ended:
-                        return turn
+                    turn = await self._db.read(turns.get, turn_id)
+                    if turn.ended:
+                        return turn, None
                     self._check_open()
-                turn = await _within(POLL, end)
-                if turn is not None:
-                    return turn
+                ending = await _within(POLL, end)
+                if ending is not None:
+                    return ending.turn, ending.told
             finally:
                 for key in keys:
                     ends = self._ends.get(key, set())

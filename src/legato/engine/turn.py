@@ -101,7 +101,7 @@ class TurnRun:
                 return None
             raise
         finally:
-            self._live.close(self.turn.id, ending.turn if ending else None)
+            self._live.close(self.turn.id, ending)
 
     async def _prepare(self) -> tuple[recovery.Remains, View]:
         if not self.lease.begun:

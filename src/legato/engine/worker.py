@@ -31,6 +31,7 @@ T = TypeVar("T")
 
 KEEP_INBOX = 30 * 86_400.0  # seconds after which no platform sends a message again
 LEAVING = 5.0  # seconds that turns get to hand themselves back
+INDEX_EVERY = 0.5  # seconds; whoever searches does not wait for it
 LOOK_AGAIN = 60.0  # seconds after which the search index is looked at though nobody said so
 
 
@@ -279,7 +280,7 @@ class Worker:
     async def _index(self) -> None:
         """Fill the search index behind the turns."""
         while True:
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(INDEX_EVERY)
             self._index_now.clear()
             indexed = 0
             with _outage("indexing"):

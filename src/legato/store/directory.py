@@ -126,6 +126,11 @@ async def names(tx: Tx, conversation_id: ConversationId) -> list[tuple[str, str]
     return [(scheme, value) for scheme, value in await tx.run("aliases_of", conversation=conversation_id)]
 
 
+async def slug(tx: Tx, conversation_id: ConversationId) -> str | None:
+    """The first slug of a conversation."""
+    return next((value for scheme, value in await names(tx, conversation_id) if scheme == "slug"), None)
+
+
 async def slugs(tx: Tx, principal: PrincipalId) -> list[tuple[ConversationId, str]]:
     """Every slug of a principal, and what it means."""
     return [(conversation_id, value) for conversation_id, value in await tx.run("slugs_of", principal=principal)]

@@ -50,7 +50,7 @@ def text_of(body: AnyBody) -> str:
             return ""
 
 
-async def index_some(db: Database, limit: int = 20) -> int:
+async def index_some(db: Database, limit: int = 100) -> int:
     """Index turns that have ended since; returns how many. The work is done as a reader; the writer only inserts."""
     ended = await db.read(_documents, limit)
     return await db.write(_add, ended) if ended else 0
@@ -74,17 +74,21 @@ async def _documents(tx: Tx, limit: int) -> list[tuple[TurnId, list[_Document]]]
 async def _add(tx: Tx, ended: list[tuple[TurnId, list[_Document]]]) -> int:
     """Add what nobody else has added or is adding; returns for how many turns."""
     added = 0
-    for turn_id, documents in ended:
-        if not await tx.run("lock_unindexed", turn=turn_id):
-            continue
-        await tx.run("mark_indexed", turn=turn_id)
-        added += 1
-        for d in documents:
-            if tx.dialect == "sqlite":
-                [[document]] = await tx.run("add_document", conversation=d.conversation_id, seq=d.seq)
-                await tx.run("add_grams", id=document, grams=d.grams)
-            else:
-                await tx.run("add_document", conversation=d.conversation_id, seq=d.seq, grams=d.grams)
+    documents: list[_Document] = []
+    for turn_id, of_turn in ended:
+        if turn_id in [marked for (marked,) in await tx.run("mark_indexed", turn=turn_id)]:
+            added += 1
+            documents += of_turn
+    if tx.dialect == "postgres":
+        rows = [{"conversation": d.conversation_id, "seq": d.seq, "grams": d.grams} for d in documents]
+        await tx.many("add_document", rows)
+        return added
+    [[last]] = await tx.run("last_document")
+    await tx.many(
+        "add_document",
+        [{"id": n, "conversation": d.conversation_id, "seq": d.seq} for n, d in enumerate(documents, last + 1)],
+    )
+    await tx.many("add_grams", [{"id": n, "grams": d.grams} for n, d in enumerate(documents, last + 1)])
     return added
 
 

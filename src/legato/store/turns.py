@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from msgspec import Struct, json, structs
 
 from legato.domain.conversations import Conversation
-from legato.domain.entries import Draft, Entry, Hide, View, draft, span_of
+from legato.domain.entries import Draft, Hide, View, draft, span_of
 from legato.domain.events import AnyEvent, Joined, retell
 from legato.domain.handles import ById
 from legato.domain.ids import ConversationId, NodeId, PrincipalId, TurnId
@@ -27,6 +27,7 @@ from legato.domain.turns import (
     Outcome,
     Submission,
     Target,
+    Told,
     Turn,
     Usage,
 )
@@ -333,10 +334,11 @@ async def absorb(tx: Tx, lease: Lease, first_n: int | None = None, events: Seque
 
 
 class Ending(Struct, frozen=True):
-    """A turn that ended, and whether more of its conversation waits."""
+    """A turn that ended, whether more of its conversation waits, and what it wrote, for whoever waits for that."""
 
     turn: Turn
     more: bool
+    told: Told | None = None
 
 
 async def finish(
@@ -347,14 +349,17 @@ async def finish(
     *,
     first_n: int = 0,
     events: Sequence[AnyEvent] = (),
+    tell: bool = False,
 ) -> Ending:
-    """End a turn: the last entries, the status, and the answers owed, or nothing of it."""
+    """End a turn: the last entries, the status, and the answers owed, or nothing of it. Somebody waits for it here when
+    it is to `tell`: that saves reading it again."""
     conversation_id = lease.turn.conversation_id
     _, last_seq = await log.append(tx, conversation_id, lease.fence, lease.turn.id, drafts, last=True)
     await _put_events(tx, lease, first_n, events)
     turn = await _end(tx, lease.turn, outcome, last_seq)
     await outbox.owe(tx, turn, outcome)
-    return Ending(turn, more=await _open_turns(tx, conversation_id) > 0)
+    more = await _open_turns(tx, conversation_id) > 0
+    return Ending(turn, more, await with_output(tx, turn) if tell else None)
 
 
 async def release(tx: Tx, lease: Lease) -> None:
@@ -413,10 +418,14 @@ async def get(tx: Tx, turn_id: TurnId) -> Turn:
     return _turn(row)
 
 
-async def with_output(tx: Tx, turn: Turn) -> tuple[list[Entry], str | None]:
-    """What a turn wrote, its input included, and the slug of its conversation."""
-    slugs = [value for scheme, value in await directory.names(tx, turn.conversation_id) if scheme == "slug"]
-    return await log.entries_of_turn(tx, turn), slugs[0] if slugs else None
+async def with_output(tx: Tx, turn: Turn) -> Told:
+    """A turn with what it wrote."""
+    return Told(turn, await log.entries_of_turn(tx, turn), await directory.slug(tx, turn.conversation_id))
+
+
+async def outcome_with_output(tx: Tx, principal: PrincipalId, turn_id: TurnId) -> Told:
+    """The same for the turn whose outcome an id stands for."""
+    return await with_output(tx, await outcome_of(tx, principal, turn_id))
 
 
 async def outcome_of(tx: Tx, principal: PrincipalId, turn_id: TurnId) -> Turn:

@@ -3,15 +3,17 @@
 select id from turns
 where indexed_at is null and ended_at is not null and status <> 'joined' order by ended_at limit :limit;
 
--- name: lock_unindexed
--- A turn that another process is indexing is left to it: one that stands still in the middle must not hold others up.
-select id from turns where id = :turn and indexed_at is null {skip_locked};
-
 -- name: mark_indexed
-update turns set indexed_at = {now} where (id = :turn or joined_turn = :turn) and indexed_at is null returning id;
+-- A turn that another process is indexing is left to it: one that stands still in the middle must not hold others up.
+update turns set indexed_at = {now} where id in (
+    select id from turns where (id = :turn or joined_turn = :turn) and indexed_at is null {skip_locked})
+returning id;
+
+-- name: last_document [sqlite]
+select coalesce(max(id), 0) from search_documents;
 
 -- name: add_document [sqlite]
-insert into search_documents (conversation_id, seq) values (:conversation, :seq) returning id;
+insert into search_documents (id, conversation_id, seq) values (:id, :conversation, :seq);
 
 -- name: add_grams [sqlite]
 insert into search_grams (rowid, grams) values (:id, :grams);
