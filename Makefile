@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: serve test long check lint format bench bench-core bench-wire memory profile prove rules clean
+.PHONY: serve test long check lint format bench bench-core bench-wire bench-scale memory profile prove rules clean
 
 serve: $(VENV)/.runtime  ## run the gateway on http://127.0.0.1:8420
 	@exec $(BIN)/legato serve
@@ -38,6 +38,9 @@ memory: $(VENV)/.dev  ## what is left of a long talk after many compactions
 
 bench-wire: $(VENV)/.dev  ## a whole gateway between a client and a provider
 	$(BIN)/python bench/wire.py
+
+bench-scale: $(VENV)/.dev  ## a store of 100,000 conversations against one of 1,000 (half an hour, 30 GB of disk)
+	$(BIN)/python bench/scale.py
 
 prove: $(VENV)/.runtime  ## kill gateways for a minute while clients talk, and count what is lost
 	@exec $(BIN)/legato prove
