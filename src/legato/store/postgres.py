@@ -101,7 +101,8 @@ class Postgres:
         if look:
             return self
         try:
-            await self.write(_migrate_alone)
+            async with self._alone() as connection, connection.transaction():  # an index of a large store takes its time
+                await _migrate_alone(PostgresTx(connection))
         except BaseException:
             await self.close()
             raise
