@@ -204,7 +204,7 @@ class Maker:
             written.append((self.id("fc_"), ToolCall(call, "look_up", '{"what": "something"}')))
             written.append((self.id("fco_"), ToolResult(call, found.text)))
             known += [None, found]
-        if (base + len(written)) // FOLD > base // FOLD:
+        if (base + len(written) + 1) // FOLD > base // FOLD:
             written.append((self.id("cmp_"), Compaction(base, answered.text, by="demo", why="long")))
             known.append(None)
         written.append((self.id("msg_"), Message("assistant", (Text(answered.text),))))
@@ -339,7 +339,6 @@ async def fill_sqlite(path: Path, talks: int, entries: int) -> None:
     connection.execute("insert into search_grams (search_grams, rank) values ('hashsize', 1048576)")
     for _, text in indexes:
         connection.execute(text)
-    connection.execute("analyze")
     connection.close()
     await (await Sqlite.open(part)).close()  # its journal is as a gateway has it again
     part.rename(path)

@@ -315,6 +315,57 @@ async def test_a_list_goes_on_where_its_last_page_ended(db: Database) -> None:
         await db.read(directory.newest, ALICE, 2, yours)
 
 
+async def test_a_list_of_one_kind_goes_on_where_its_last_page_ended(db: Database) -> None:
+    """Among others of another kind, and where the same moment is theirs, too."""
+    made = [(await talk(db, Slug(f"talk-{n}"), conversation_kind="run" if n % 2 else "chat")) for n in range(7)]
+    await script(db, "update conversations set updated_at = 1")
+    for kind, first in (("chat", 0), ("run", 1)):
+        wanted = sorted((turn.conversation_id for turn in made[first::2]), reverse=True)
+        page = [c.id for c in await db.read(directory.newest, ALICE, 2, None, kind)]
+        rest = [c.id for c in await db.read(directory.newest, ALICE, 9, page[-1], kind)]
+        assert page + rest == wanted
+    assert await db.read(directory.newest, ALICE, 9, None, "none") == []
+
+
+@pytest.mark.parametrize("many", [1, 3, 500])
+async def test_what_is_meant_is_what_is_called_so_or_else_what_begins_so(
+    db: Database, monkeypatch: pytest.MonkeyPatch, many: int
+) -> None:
+    """By id, slug, external name or title, to the letter, newest first; few that begin alike or many."""
+    monkeypatch.setattr(directory, "MANY", many)
+    titles = [
+        "Garden",
+        "Garden plan",
+        "garden",
+        "100% sure",
+        "100_ sure",
+        "Zoë",
+        "Zo",
+        "東京",
+        "東京都",
+        "\U0010ffff",
+        "",
+        "",
+    ]
+    known: dict[str, set[str]] = {}
+    for number, title in enumerate(titles):
+        name: Name = External(f"Garden {number}") if number % 3 == 0 else Slug(f"plan-{number}")
+        made = await talk(db, name)
+        await db.write(directory.rename, ALICE, name, title)
+        known[made.conversation_id] = {title, name.value, made.conversation_id} - {""}
+        await script(db, f"update conversations set updated_at = {number} where id = '{made.conversation_id}'")
+    gone, yours = (await talk(db, Slug("gone"))).conversation_id, (await talk(db, Slug("plan-b"), principal=BOB))
+    await db.write(directory.rename, ALICE, ById(gone), "Garden of the past")
+    await db.write(directory.delete, ALICE, ById(gone))
+    tries = {name[:length] for names in known.values() for name in names for length in (1, 2, 4, 7, 9, len(name))}
+    for what in sorted(tries | {"conv", "Gz", "g", "\U0010fffe", "%", "_", gone[:12], yours.conversation_id[:12]}):
+        exact = [c for c, names in known.items() if what in names]
+        begun = [c for c, names in known.items() if any(name.startswith(what) for name in names)]
+        truth = (exact or begun)[::-1]
+        assert [c.id for c in await db.read(directory.meant, ALICE, what, 50)] == truth, what
+        assert [c.id for c in await db.read(directory.meant, ALICE, what, 2)] == truth[:2], what
+
+
 async def test_settings_are_kept_beside_the_log(db: Database) -> None:
     """They are replaced as a whole, and only by their owner."""
     done = await talk(db, WORK)

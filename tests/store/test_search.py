@@ -29,9 +29,11 @@ from legato.domain.handles import ById, Slug
 from legato.domain.ids import ConversationId, NodeId, PrincipalId, new_id
 from legato.domain.turns import After, Failure, Input, Lease, Outcome, Submission
 from legato.errors import BadInput
-from legato.store import log, nodes, search, turns
+from legato.store import directory, log, nodes, search, turns
 from legato.store.database import Database
+from legato.store.migrate import migrations
 from legato.store.search import PAGE, STRETCH, Hit
+from legato.store.statements import statements
 
 ALICE, BOB = PrincipalId("alice"), PrincipalId("bob")  # as the fixtures made them
 NODE = NodeId("node_1")
@@ -487,6 +489,62 @@ async def test_the_newest_comes_first_and_a_limit_keeps_the_newest(db: Database)
     for limit in (1, 2, 5, 11, 12, 13):
         assert places(await find(db, "needle", limit=limit)) == expected[:limit]
         assert places(await find(db, "e", limit=limit)) == expected[:limit]
+
+
+async def test_a_search_that_looks_at_the_latest_first_finds_the_same(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Eras of two documents, so that every stage begins in the middle of something."""
+    monkeypatch.setattr(search, "ERA", 2)
+    expected = []
+    for n in range(40):
+        conversation = await write(db, f"c{n % 3}", f"needle {n}" if n % 3 else f"hay {n}")
+        expected += [(conversation, n // 3 + 1)] if n % 3 else []
+    await index(db)
+    for limit in (1, 2, 3, 12, 26, 50):
+        assert places(await find(db, "needle", limit=limit)) == expected[::-1][:limit]
+
+
+def test_the_index_knows_the_eras_that_search_asks_for() -> None:
+    """The number stands in the index, in the statement that uses it, and here."""
+    assert statements("postgres")["search_documents"].text.count(f"/ {search.ERA}") == 3
+    assert f"array[id / {search.ERA}]" in migrations("postgres")[7].text
+
+
+async def test_conversations_are_found_by_what_they_are_called(db: Database) -> None:
+    """In any case, width or spacing, wherever in the title or the slug."""
+    titles = ["The Garden", "Ｇａｒｄｅｎ wide", "gar  den\tplan", "100%_sure\\", "Straße", "東京タワー", ""]
+    called: dict[str, list[str]] = {}
+    for number, title in enumerate(titles):
+        slug = Slug(f"Plan_{number}.x")
+        conversation = await write(db, slug.value, "hello")
+        await db.write(directory.rename, ALICE, slug, title)
+        called[conversation] = [title, slug.value]
+    await write(db, "garden", "hello", principal=BOB)
+    await index(db)
+    for query in (
+        "garden",
+        "GARDEN w",
+        "gar den p",
+        "den",
+        "%_s",
+        "\\",
+        "_",
+        "%",
+        "strasse",
+        "京タ",
+        "plan_3",
+        "n_",
+        ".x",
+        "!",
+    ):
+        found_ = {c.id for c in await db.read(search.conversations, ALICE, query, 50)}
+        assert found_ == {c for c, names in called.items() if any(contains(n, query) for n in names)}, query
+    newest = [c.id for c in await db.read(search.conversations, ALICE, "plan", 50)]
+    assert newest == list(called)[::-1]
+    assert [c.id for c in await db.read(search.conversations, ALICE, "plan", 50, newest[2])] == newest[3:]
+    assert [c.id for c in await db.read(search.conversations, ALICE, "plan", 2, None, "chat")] == newest[:2]
+    assert await db.read(search.conversations, ALICE, "plan", 2, None, "run") == []
 
 
 async def test_an_input_that_joined_a_running_turn_is_found_once_and_in_its_place(db: Database) -> None:

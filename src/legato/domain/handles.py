@@ -6,6 +6,7 @@ only for the principal who owns it. A stored handle has a scheme and a value; id
 
 import difflib
 import re
+import sys
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -98,6 +99,15 @@ def nearest(what: str, known: Sequence[Sequence[str]], most: int = 3) -> list[in
     """The places of those that are called nearly so; each may have several names."""
     places = {name.casefold(): place for place, names in reversed([*enumerate(known)]) for name in names if name}
     return list(dict.fromkeys(places[name] for name in difflib.get_close_matches(what.casefold(), places, most, 0.4)))
+
+
+def past_all_beginning(what: str) -> str:
+    """The first text, in the order of code points, after all that begin so."""
+    stem = what.rstrip(chr(sys.maxunicode))
+    if not stem:
+        return what + chr(sys.maxunicode)
+    following = ord(stem[-1]) + 1
+    return stem[:-1] + chr(0xE000 if following == 0xD800 else following)  # past the surrogates, which are no text
 
 
 def _visible(text: str, param: str) -> str:

@@ -4,6 +4,7 @@ A name belongs to a principal and means one conversation, for ever, because the 
 Nothing here is cached and nothing is evicted. A foreign id is as unknown as one that never was.
 """
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -11,10 +12,12 @@ from msgspec import json
 
 from legato.domain.conversations import Conversation, Described
 from legato.domain.entries import Message
-from legato.domain.handles import Address, ById, Fingerprint, Handle, Name, Slug
+from legato.domain.handles import Address, ById, Fingerprint, Handle, Name, Slug, past_all_beginning
 from legato.domain.ids import ConversationId, PrincipalId, new_conversation_id
 from legato.errors import AliasTaken, BadInput, UnknownHandle
 from legato.store.database import Row, Tx, one
+
+MANY = 500  # so many that begin alike are sorted; of more, the newest are looked for among the newest
 
 _SETTINGS = Conversation.__struct_fields__.index("settings")
 _message = json.Decoder(Message)
@@ -131,9 +134,11 @@ async def slug(tx: Tx, conversation_id: ConversationId) -> str | None:
     return next((value for scheme, value in await names(tx, conversation_id) if scheme == "slug"), None)
 
 
-async def slugs(tx: Tx, principal: PrincipalId) -> list[tuple[ConversationId, str]]:
-    """Every slug of a principal, and what it means."""
-    return [(conversation_id, value) for conversation_id, value in await tx.run("slugs_of", principal=principal)]
+async def named(tx: Tx, principal: PrincipalId, piece: str) -> list[tuple[ConversationId, str]]:
+    """Every title and slug of a principal that may contain a plain piece of text, and what it means."""
+    plain = re.sub(r"([\\%_])", r"\\\1", piece)
+    rows = await tx.run("names_like", principal=principal, pattern=f"%{plain}%" if plain else "")
+    return [(conversation_id, name) for conversation_id, name in rows]
 
 
 async def rename(tx: Tx, principal: PrincipalId, handle: Handle, title: str) -> Conversation:
@@ -170,26 +175,38 @@ def conversation_of(row: Row) -> Conversation:
 
 
 async def newest(
-    tx: Tx, principal: PrincipalId, limit: int, after: ConversationId | None = None, kind: str | None = None
+    tx: Tx,
+    principal: PrincipalId,
+    limit: int,
+    after: ConversationId | None = None,
+    kind: str | None = None,
+    among: Iterable[ConversationId] | None = None,
 ) -> list[Conversation]:
-    """This principal's conversations that hold something, newest first, from the one after `after` on."""
+    """This principal's conversations that hold something, newest first, from the one after `after` on; with `among`, of
+    those only."""
     before, before_id = 1e18, ""
     if after is not None:
         last = await find(tx, principal, ById(after))
         before, before_id = last.updated_at, last.id
-    rows = await tx.run(
-        "list_conversations", principal=principal, kind=kind, before=before, before_id=before_id, limit=limit
-    )
+    place = {"principal": principal, "before": before, "before_id": before_id, "limit": limit}
+    if among is not None:
+        rows = await tx.run("list_among", among=json.encode(list(among)).decode(), kind=kind, **place)
+    elif kind is not None:
+        rows = await tx.run("list_kind", kind=kind, **place)
+    else:
+        rows = await tx.run("list_conversations", **place)
     return [conversation_of(row) for row in rows]
 
 
 async def meant(tx: Tx, principal: PrincipalId, what: str, limit: int) -> list[Conversation]:
     """What someone may mean: what is called exactly so, or else everything that begins so."""
     rows = await tx.run("conversations_called", principal=principal, what=what, limit=limit)
-    rows = rows or await tx.run(
-        "conversations_beginning", principal=principal, what=what, length=len(what), limit=limit
-    )
-    return [conversation_of(row) for row in rows]
+    if not rows:
+        span = {"what": what, "beyond": past_all_beginning(what)}
+        rows = await tx.run("conversations_beginning", principal=principal, **span, limit=MANY)
+        if len(rows) == MANY:
+            rows = await tx.run("newest_beginning", principal=principal, what=what, length=len(what), limit=limit)
+    return [conversation_of(row) for row in list({row[0]: row for row in rows}.values())[:limit]]
 
 
 async def described(tx: Tx, conversations: Iterable[Conversation]) -> list[Described]:

@@ -66,10 +66,10 @@ class Health(Struct, frozen=True):
 async def of_principal(tx: Tx, principal: PrincipalId) -> Figures:
     [conversations] = await tx.run("figures_conversations", principal=principal)
     turns = await tx.run("figures_turns", principal=principal)
-    [tokens] = await tx.run("figures_tokens", principal=principal)
+    tokens = [sum(row[place] for row in turns) for place in (2, 3, 4)]
     [attachments] = await tx.run("figures_attachments", principal=principal)
     living, forks, in_trash, entries = conversations
-    return Figures(living, forks, in_trash, entries, dict(sorted(turns)), *tokens, *attachments)
+    return Figures(living, forks, in_trash, entries, {row[0]: row[1] for row in sorted(turns)}, *tokens, *attachments)
 
 
 async def of_store(tx: Tx) -> StoreFigures:

@@ -14,10 +14,11 @@ from legato.domain.grams import MAX_QUERY, contains, grams, normalise, query_gra
 from legato.domain.ids import ConversationId, PrincipalId, TurnId
 from legato.errors import BadInput
 from legato.store import directory, log, turns
-from legato.store.database import Database, Tx, one
+from legato.store.database import Database, Row, Tx, one
 
 STRETCH = 16_000  # characters of one document; longer texts become several that overlap by a query's length
 PAGE = 200
+ERA = 20_000  # documents that PostgreSQL's index knows as one time; the migration says the same number
 MOST_HITS = 1000  # entries that a search for conversations looks at
 
 
@@ -100,18 +101,29 @@ async def search(
     if not wanted or len(wanted) > MAX_QUERY:
         raise BadInput(f"A search needs 1 to {MAX_QUERY} characters.", param="q")
     tags = [tag("y", principal)] + ([tag("z", conversation_id)] if conversation_id else [])
-    hits: list[Hit] = []
-    seen: set[tuple[str, int]] = set()
+    match, size = _match(tx, wanted, tags), 2 * limit  # most candidates are hits
+    checked = _Checked(tx, principal, wanted, limit)
     before = 2**62
-    while len(hits) < limit:
-        page = await tx.run("search_documents", query=_match(tx, wanted, tags), before=before, limit=max(limit, PAGE))
-        for before, found_in, seq in page:  # noqa: B007 - the last one is the cursor of the next page
-            if (found_in, seq) not in seen and len(hits) < limit:
-                seen.add((found_in, seq))
-                hits.extend(await _checked(tx, principal, found_in, seq, wanted))
-        if not page:
-            break
-    return hits
+    if not conversation_id and len(wanted) < 3 and wanted.isascii():  # a letter is everywhere, and so in what is newest
+        before = await checked.take(before, await tx.run("latest_documents", limit=PAGE))
+    for since in await _stages(tx, within=conversation_id is not None):
+        while not checked.enough:
+            page = await tx.run("search_documents", query=match, before=before, since=since, limit=size)
+            before = await checked.take(before, page)
+            if len(page) < size:
+                break
+            size = max(size, PAGE)
+        before = min(before, since)
+    return checked.hits
+
+
+async def _stages(tx: Tx, *, within: bool) -> list[int]:
+    """How far back to look at first, then, and at last. FTS5 goes from the newest document on; PostgreSQL finds all
+    there are before it sorts them, so a word that is said all the time is looked for in the latest eras first."""
+    if tx.dialect == "sqlite" or within:
+        return [0]
+    [[newest]] = await tx.run("newest_document")
+    return [*(since for eras in (1, 3, 7, 15) if (since := newest - eras * ERA) > 0), 0]
 
 
 async def conversations(
@@ -125,16 +137,9 @@ async def conversations(
     """Conversations in which the query was said, or whose title or slug contains it, newest first."""
     wanted = normalise(query)
     known = {hit.conversation_id for hit in await search(tx, principal, query, limit=MOST_HITS)}
-    known |= {
-        conversation_id for conversation_id, slug in await directory.slugs(tx, principal) if contains(slug, wanted)
-    }
-    found: list[Conversation] = []
-    while page := await directory.newest(tx, principal, PAGE, after, kind):
-        found += [c for c in page if c.id in known or contains(c.title, wanted)]
-        if len(found) >= limit:
-            break
-        after = page[-1].id
-    return found[:limit]
+    piece = max(wanted.split(), key=len) if wanted.isascii() else ""
+    known |= {found for found, name in await directory.named(tx, principal, piece) if contains(name, wanted)}
+    return await directory.newest(tx, principal, limit, after, kind, among=known)
 
 
 async def rebuild(tx: Tx) -> None:
@@ -145,18 +150,42 @@ async def rebuild(tx: Tx) -> None:
     await tx.run("unmark_indexed")
 
 
-async def _checked(tx: Tx, principal: PrincipalId, conversation_id: ConversationId, seq: int, wanted: str) -> list[Hit]:
-    reader = conversation_id
-    if not await tx.run("find_by_id", id=conversation_id, principal=principal):
-        heir = await one(tx.run("living_fork", id=conversation_id, seq=seq, principal=principal))
-        if heir is None:
-            return []
-        reader = heir[0]
-    if seq in await log.removed(tx, reader):
-        return []
-    [entry] = await log.entries_at(tx, conversation_id, seq, seq)
-    text = text_of(entry.body)
-    return [Hit(reader, entry, text)] if contains(text, wanted) else []
+class _Checked:
+    """The candidates that are hits, up to a limit."""
+
+    def __init__(self, tx: Tx, principal: PrincipalId, wanted: str, limit: int) -> None:
+        self._tx, self._principal, self._wanted, self._limit = tx, principal, wanted, limit
+        self._seen: set[tuple[ConversationId, int]] = set()
+        self._removed: dict[ConversationId, set[int]] = {}  # what is out of sight, for those who read it
+        self.hits: list[Hit] = []
+
+    @property
+    def enough(self) -> bool:
+        return len(self.hits) >= self._limit
+
+    async def take(self, before: int, page: list[Row]) -> int:
+        """Look at candidates, newest first; returns where the next ones are to begin."""
+        for before, conversation_id, seq in page:  # noqa: B007 - the last one is the cursor of the next page
+            if (conversation_id, seq) not in self._seen and not self.enough:
+                self._seen.add((conversation_id, seq))
+                await self._check(conversation_id, seq)
+        return before
+
+    async def _check(self, conversation_id: ConversationId, seq: int) -> None:
+        tx, reader = self._tx, conversation_id
+        if reader not in self._removed and not await tx.run("find_by_id", id=reader, principal=self._principal):
+            heir = await one(tx.run("living_fork", id=conversation_id, seq=seq, principal=self._principal))
+            if heir is None:
+                return
+            reader = heir[0]
+        if reader not in self._removed:
+            self._removed[reader] = await log.removed(tx, reader)
+        if seq in self._removed[reader]:
+            return
+        [entry] = await log.entries_at(tx, conversation_id, seq, seq)
+        text = text_of(entry.body)
+        if contains(text, self._wanted):
+            self.hits.append(Hit(reader, entry, text))
 
 
 def _match(tx: Tx, wanted: str, tags: list[str]) -> str:

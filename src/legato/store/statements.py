@@ -25,6 +25,7 @@ _MACROS: dict[Dialect, dict[str, str]] = {
         "skip_locked": "",
         "bytes": "blob",
         "serial": "integer",
+        "binary": "",
     },
     "postgres": {
         "now": "cast(extract(epoch from clock_timestamp()) as double precision)",
@@ -33,6 +34,7 @@ _MACROS: dict[Dialect, dict[str, str]] = {
         "skip_locked": "for update skip locked",
         "bytes": "bytea",
         "serial": "bigint generated always as identity",
+        "binary": 'collate "C"',
     },
 }
 _COLUMNS = {

@@ -60,35 +60,82 @@ select {conversation} from conversations where id = :id {for_update};
 update conversations set title = :title where id = :id and principal = :principal and deleted_at is null returning id;
 
 -- name: list_conversations
--- Living conversations that hold something, newest first; of one kind, where it is given.
+-- Living conversations that hold something, newest first.
 select {conversation} from conversations
-where principal = :principal and deleted_at is null and head_seq > 0 and kind = coalesce(:kind, kind)
-and (updated_at < :before or (updated_at = :before and id < :before_id))
+where principal = :principal and deleted_at is null and head_seq > 0 and (updated_at, id) < (:before, :before_id)
+order by updated_at desc, id desc limit :limit;
+
+-- name: list_kind
+-- The same of one kind.
+select {conversation} from conversations
+where principal = :principal and kind = :kind and deleted_at is null and head_seq > 0
+and (updated_at, id) < (:before, :before_id)
 order by updated_at desc, id desc limit :limit;
 
 -- name: conversations_called
--- What is called exactly so: by id, by a name, or by title.
+-- What is called exactly so: by id, by a name, or by title. Each way has its index.
 select {conversation} from conversations
-where principal = :principal and deleted_at is null and (id = :what or title = :what or id in (
+where deleted_at is null and id in (
+    select id from conversations where id = :what and principal = :principal
+    union
+    select id from conversations
+    where principal = :principal and title {binary} = :what and title <> '' and deleted_at is null
+    union
     select conversation_id from aliases
-    where principal = :principal and scheme in ('slug', 'external') and value = :what))
+    where principal = :principal and scheme in ('slug', 'external') and value = :what)
 order by updated_at desc, id desc limit :limit;
 
 -- name: conversations_beginning
--- What begins so: an id, a name, or a title.
+-- What begins so: an id, a name, or a title; the first so many that are found, newest first, some perhaps twice. An id is
+-- looked up as one (`|| ''` keeps the planner from going through everything of the principal instead).
+select {conversation} from (
+    select id as found from conversations
+    where id {binary} >= :what and id {binary} < :beyond and principal || '' = :principal and deleted_at is null
+    union all
+    select id from conversations
+    where principal = :principal and title {binary} >= :what and title {binary} < :beyond and title <> ''
+    and deleted_at is null
+    union all
+    select conversation_id from aliases
+    where principal = :principal and scheme in ('slug', 'external')
+    and value {binary} >= :what and value {binary} < :beyond
+    limit :limit) so join conversations on id = found
+order by updated_at desc, id desc;
+
+-- name: newest_beginning
+-- The same where many begin so: looked for from the newest on.
 select {conversation} from conversations
 where principal = :principal and deleted_at is null
-and (substr(id, 1, :length) = :what or substr(title, 1, :length) = :what or id in (
-    select conversation_id from aliases
-    where principal = :principal and scheme in ('slug', 'external') and substr(value, 1, :length) = :what))
+and (substr(id, 1, :length) = :what or substr(title, 1, :length) = :what or exists (
+    select 1 from aliases a where a.conversation_id = conversations.id
+    and a.scheme in ('slug', 'external') and substr(a.value, 1, :length) = :what))
 order by updated_at desc, id desc limit :limit;
 
 -- name: first_message
 -- The first thing that was said in a conversation itself.
 select body from entries where conversation_id = :conversation and kind = 'message' order by seq limit 1;
 
--- name: slugs_of
-select conversation_id, value from aliases where principal = :principal and scheme = 'slug';
+-- name: names_like
+-- The titles and slugs that may contain a text: the plain ones in which a piece of it is, and all that are not plain.
+select id, title from conversations
+where principal = :principal and title <> '' and deleted_at is null
+and (lower(title) like :pattern escape '\' or octet_length(title) <> length(title))
+union all
+select conversation_id, value from aliases where principal = :principal and scheme = 'slug'
+and (lower(value) like :pattern escape '\' or octet_length(value) <> length(value));
+
+-- name: list_among [sqlite]
+-- The same among given ones.
+select {conversation} from conversations
+where id in (select value from json_each(:among)) and principal || '' = :principal and kind = coalesce(:kind, kind)
+and deleted_at is null and head_seq > 0 and (updated_at, id) < (:before, :before_id)
+order by updated_at desc, id desc limit :limit;
+
+-- name: list_among [postgres]
+select {conversation} from conversations
+where id in (select json_array_elements_text(cast(cast(:among as text) as json))) and principal = :principal
+and kind = coalesce(:kind, kind) and deleted_at is null and head_seq > 0 and (updated_at, id) < (:before, :before_id)
+order by updated_at desc, id desc limit :limit;
 
 -- name: change_settings
 update conversations set settings = :settings where id = :id;

@@ -6,19 +6,18 @@ count(case when deleted_at is not null and purged_at is null then 1 end),
 cast(coalesce(sum(case when deleted_at is null then head_seq - base_seq else 0 end), 0) as bigint)
 from conversations where principal = :principal;
 
--- name: figures_turns
-select status, count(*) from turns where principal = :principal group by status;
-
--- name: figures_tokens [sqlite]
-select coalesce(sum(usage ->> 'input_tokens'), 0), coalesce(sum(usage ->> 'output_tokens'), 0),
+-- name: figures_turns [sqlite]
+-- How many turns there are of each status, and their tokens: in, out, cached. Counted, not kept: it takes as long as
+-- there are turns.
+select status, count(*), coalesce(sum(usage ->> 'input_tokens'), 0), coalesce(sum(usage ->> 'output_tokens'), 0),
 coalesce(sum(usage ->> 'cached_tokens'), 0)
-from turns where principal = :principal and usage is not null;
+from turns where principal = :principal group by status;
 
--- name: figures_tokens [postgres]
-select cast(coalesce(sum((usage::json ->> 'input_tokens')::bigint), 0) as bigint),
+-- name: figures_turns [postgres]
+select status, count(*), cast(coalesce(sum((usage::json ->> 'input_tokens')::bigint), 0) as bigint),
 cast(coalesce(sum((usage::json ->> 'output_tokens')::bigint), 0) as bigint),
 cast(coalesce(sum((usage::json ->> 'cached_tokens')::bigint), 0) as bigint)
-from turns where principal = :principal and usage is not null;
+from turns where principal = :principal group by status;
 
 -- name: figures_attachments
 select count(*), cast(coalesce(sum(size), 0) as bigint) from blobs where principal = :principal;

@@ -37,7 +37,8 @@ and turn_id in (select id from turns where principal = :principal) returning id;
 -- name: requeue_doubtful
 -- On a channel that knows a repeated message by its key, what was in flight is simply sent again.
 update deliveries set status = 'pending', updated_at = {now}
-where status = 'unknown' and error = 'interrupted' and substr(address, 1, length(cast(:channel as text))) = cast(:channel as text)
+where status in ('unknown', 'dead') and status = 'unknown' and error = 'interrupted'
+and substr(address, 1, length(cast(:channel as text))) = cast(:channel as text)
 returning id;
 
 -- name: undelivered

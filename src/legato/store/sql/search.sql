@@ -22,15 +22,26 @@ insert into search_grams (rowid, grams) values (:id, :grams);
 insert into search_documents (conversation_id, seq, grams)
 values (:conversation, :seq, array_to_tsvector(string_to_array(:grams, ' ')));
 
+-- name: newest_document [postgres]
+select coalesce(max(id), 0) from search_documents;
+
+-- name: latest_documents
+select id, conversation_id, seq from search_documents order by id desc limit :limit;
+
 -- name: search_documents [sqlite]
--- Candidates, newest first, below a cursor.
+-- Candidates, newest first, below a cursor and not before another.
 select d.id, d.conversation_id, d.seq from search_grams g join search_documents d on d.id = g.rowid
-where search_grams match :query and g.rowid < :before order by g.rowid desc limit :limit;
+where search_grams match :query and g.rowid < :before and g.rowid >= :since order by g.rowid desc limit :limit;
 
 -- name: search_documents [postgres]
--- Candidates, newest first, below a cursor.
-select id, conversation_id, seq from search_documents
-where grams @@ cast(cast(:query as text) as tsquery) and id < :before order by id desc limit :limit;
+-- Candidates, newest first, below a cursor and not before another. The eras are part of the index.
+with candidates as materialized (
+    select id, conversation_id, seq from search_documents
+    where grams @@ cast(cast(:query as text) as tsquery) and id < :before and id >= :since
+    and array[id / 20000] && (
+        select array_agg(era) from generate_series(
+            :since / 20000, least(:before, (select max(id) from search_documents)) / 20000) era))
+select id, conversation_id, seq from candidates order by id desc limit :limit;
 
 -- name: living_fork
 -- A living conversation that reads a position of one that was deleted.

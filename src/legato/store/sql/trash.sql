@@ -95,11 +95,11 @@ delete from conversations where id = :id;
 select parent_id from conversations where id = :id and purged_at is not null {for_update};
 
 -- name: blob_in_use
--- Whether anything of this owner still mentions a blob.
+-- Whether anything of this owner still mentions a blob. What mentions one at all has an index.
 select 1 from entries e join conversations c on c.id = e.conversation_id
-where c.principal = :principal and e.body like '%' || :sha256 || '%'
+where e.body like '%"blob":"%' and c.principal || '' = :principal and e.body like '%' || :sha256 || '%'
 union all
-select 1 from turns where principal = :principal and input like '%' || :sha256 || '%'
+select 1 from turns where principal = :principal and input like '%"blob":"%' and input like '%' || :sha256 || '%'
 limit 1;
 
 -- name: purge_blob
