@@ -147,7 +147,7 @@ OPERATIONS: dict[str, tuple[int, Action]] = {
     "resume: resolve an id": (500, lambda s: s.gateway.meant(OWNER, s.any().id)),
     "resume: resolve a slug": (500, lambda s: s.gateway.meant(OWNER, s.dice.choice(s.named).slug or "")),
     "resume: resolve a title": (500, lambda s: s.gateway.meant(OWNER, s.dice.choice(s.titled).title)),
-    "resume: resolve half a title": (500, lambda s: s.gateway.meant(OWNER, half(s.dice.choice(s.titled).title))),
+    "resume: resolve a title but its end": (500, lambda s: s.gateway.meant(OWNER, s.dice.choice(s.titled).title[:-1])),
     "resume: resolve a common beginning": (500, lambda s: s.gateway.meant(OWNER, s.dice.choice(s.titled).title[0])),
     "resume: resolve an unknown name": (50, lambda s: s.gateway.meant(OWNER, f"?{s.any().title[1:]}")),
     "resume: read a context": (500, lambda s: s.db.read(log.read_context, s.any().id)),
@@ -165,10 +165,6 @@ OPERATIONS: dict[str, tuple[int, Action]] = {
     "beside: doctor": (20, lambda s: s.care.diagnose()),
     "beside: delete and purge": (20, lambda s: s.purge()),  # last: what it takes may be a target above
 }
-
-
-def half(text: str) -> str:
-    return text[: max(8, len(text) // 2)]
 
 
 # -- measuring

@@ -507,7 +507,7 @@ async def test_a_search_that_looks_at_the_latest_first_finds_the_same(
 
 def test_the_index_knows_the_eras_that_search_asks_for() -> None:
     """The number stands in the index, in the statement that uses it, and here."""
-    assert statements("postgres")["search_documents"].text.count(f"/ {search.ERA}") == 3
+    assert statements("postgres")["search_lately"].text.count(f"/ {search.ERA}") == 3
     assert f"array[id / {search.ERA}]" in migrations("postgres")[7].text
 
 

@@ -101,7 +101,10 @@ class Postgres:
         if look:
             return self
         try:
-            async with self._alone() as connection, connection.transaction():  # an index of a large store takes its time
+            async with (
+                self._alone() as connection,
+                connection.transaction(),
+            ):  # an index of a large store takes its time
                 await _migrate_alone(PostgresTx(connection))
         except BaseException:
             await self.close()

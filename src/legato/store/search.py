@@ -107,23 +107,26 @@ async def search(
     if not conversation_id and len(wanted) < 3 and wanted.isascii():  # a letter is everywhere, and so in what is newest
         before = await checked.take(before, await tx.run("latest_documents", limit=PAGE))
     for since in await _stages(tx, within=conversation_id is not None):
+        lately = {"since": since} if since else {}
         while not checked.enough:
-            page = await tx.run("search_documents", query=match, before=before, since=since, limit=size)
+            statement = "search_lately" if lately else "search_documents"
+            page = await tx.run(statement, query=match, before=before, limit=size, **lately)
             before = await checked.take(before, page)
             if len(page) < size:
                 break
             size = max(size, PAGE)
-        before = min(before, since)
+        before = min(before, since or before)
     return checked.hits
 
 
 async def _stages(tx: Tx, *, within: bool) -> list[int]:
-    """How far back to look at first, then, and at last. FTS5 goes from the newest document on; PostgreSQL finds all
-    there are before it sorts them, so a word that is said all the time is looked for in the latest eras first."""
+    """How far back to look at first, then, and at last (0: to the beginning). FTS5 goes from the newest document on;
+    PostgreSQL finds all there are before it sorts them, so what is said all the time is looked for in the latest eras
+    first."""
     if tx.dialect == "sqlite" or within:
         return [0]
     [[newest]] = await tx.run("newest_document")
-    return [*(since for eras in (1, 3, 7, 15) if (since := newest - eras * ERA) > 0), 0]
+    return [*(since for eras in (1, 7) if (since := newest - eras * ERA) > 0), 0]
 
 
 async def conversations(

@@ -41,7 +41,7 @@ on conflict do nothing returning message;
 select 1 from inbox where channel = :channel and account = :account and message = :message;
 
 -- name: forget_inbox
-delete from inbox where received_at < {now} - :age;
+delete from inbox where received_at < (select {now}) - :age;
 
 -- name: last_spoken
 select last_at, previous_id, {now} from addresses where value = :address;

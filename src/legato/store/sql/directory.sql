@@ -103,11 +103,11 @@ select {conversation} from (
 order by updated_at desc, id desc;
 
 -- name: newest_beginning
--- The same where many begin so: looked for from the newest on.
+-- The same where many begin so: looked for from the newest on. (An `exists` would read every name first.)
 select {conversation} from conversations
 where principal = :principal and deleted_at is null
-and (substr(id, 1, :length) = :what or substr(title, 1, :length) = :what or exists (
-    select 1 from aliases a where a.conversation_id = conversations.id
+and (substr(id, 1, :length) = :what or substr(title, 1, :length) = :what or 0 < (
+    select count(*) from aliases a where a.conversation_id = conversations.id
     and a.scheme in ('slug', 'external') and substr(a.value, 1, :length) = :what))
 order by updated_at desc, id desc limit :limit;
 
@@ -119,10 +119,10 @@ select body from entries where conversation_id = :conversation and kind = 'messa
 -- The titles and slugs that may contain a text: the plain ones in which a piece of it is, and all that are not plain.
 select id, title from conversations
 where principal = :principal and title <> '' and deleted_at is null
-and (lower(title) like :pattern escape '\' or octet_length(title) <> length(title))
+and (lower(title {binary}) like :pattern escape '\' or octet_length(title) <> length(title))
 union all
 select conversation_id, value from aliases where principal = :principal and scheme = 'slug'
-and (lower(value) like :pattern escape '\' or octet_length(value) <> length(value));
+and (lower(value {binary}) like :pattern escape '\' or octet_length(value) <> length(value));
 
 -- name: list_among [sqlite]
 -- The same among given ones.

@@ -49,9 +49,9 @@ from turns t where t.status in ('queued', 'running') and t.status = 'queued' ord
 -- name: failed_lately [sqlite]
 -- Why turns failed, the commonest reason first.
 select failure ->> 'code', max(failure ->> 'message'), count(*) from turns
-where status = 'failed' and ended_at > {now} - :age group by 1 order by 3 desc, 1;
+where status = 'failed' and ended_at > (select {now}) - :age group by 1 order by 3 desc, 1;
 
 -- name: failed_lately [postgres]
 -- Why turns failed, the commonest reason first.
 select failure::json ->> 'code', max(failure::json ->> 'message'), count(*) from turns
-where status = 'failed' and ended_at > {now} - :age group by 1 order by 3 desc, 1;
+where status = 'failed' and ended_at > (select {now}) - :age group by 1 order by 3 desc, 1;

@@ -6,4 +6,4 @@ insert into requests (principal, dedup_key, request_hash, made, created_at)
 values (:principal, :dedup_key, :request_hash, :made, {now});
 
 -- name: forget_requests
-delete from requests where created_at < {now} - :age;
+delete from requests where created_at < (select {now}) - :age;

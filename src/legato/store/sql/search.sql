@@ -22,19 +22,27 @@ insert into search_grams (rowid, grams) values (:id, :grams);
 insert into search_documents (conversation_id, seq, grams)
 values (:conversation, :seq, array_to_tsvector(string_to_array(:grams, ' ')));
 
--- name: newest_document [postgres]
-select coalesce(max(id), 0) from search_documents;
-
 -- name: latest_documents
 select id, conversation_id, seq from search_documents order by id desc limit :limit;
 
+-- name: newest_document [postgres]
+select coalesce(max(id), 0) from search_documents;
+
 -- name: search_documents [sqlite]
--- Candidates, newest first, below a cursor and not before another.
+-- Candidates, newest first, below a cursor.
 select d.id, d.conversation_id, d.seq from search_grams g join search_documents d on d.id = g.rowid
-where search_grams match :query and g.rowid < :before and g.rowid >= :since order by g.rowid desc limit :limit;
+where search_grams match :query and g.rowid < :before order by g.rowid desc limit :limit;
 
 -- name: search_documents [postgres]
--- Candidates, newest first, below a cursor and not before another. The eras are part of the index.
+-- Candidates, newest first, below a cursor. Found by the index, and only then sorted: the other way round, a rare word
+-- would be looked for in every document.
+with candidates as materialized (
+    select id, conversation_id, seq from search_documents
+    where grams @@ cast(cast(:query as text) as tsquery) and id < :before)
+select id, conversation_id, seq from candidates order by id desc limit :limit;
+
+-- name: search_lately [postgres]
+-- The same, and not before another document. The eras are part of the index.
 with candidates as materialized (
     select id, conversation_id, seq from search_documents
     where grams @@ cast(cast(:query as text) as tsquery) and id < :before and id >= :since

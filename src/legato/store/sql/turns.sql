@@ -167,7 +167,7 @@ insert into turn_events (turn_id, first_n, last_n, payload) values (:turn, :firs
 select first_n, payload from turn_events where turn_id = :turn and last_n >= :n order by first_n;
 
 -- name: prunable_turns
-select id from turns where pruned_at is null and ended_at is not null and ended_at < {now} - :age
+select id from turns where pruned_at is null and ended_at is not null and ended_at < (select {now}) - :age
 order by ended_at limit :limit;
 
 -- name: prune_events
