@@ -55,7 +55,7 @@ RUN = "status = 'running', owner = 'node_x', claimed_at = 1, first_seq = 2"
 CORRUPTIONS = [
     # the database
     Broken("file", "database", turn("first", "kind = 'chat'"), "sqlite"),
-    Broken("file", "database", "delete from sqlite_schema where name = 'entries_id'", "sqlite"),
+    Broken("file", "database", "delete from sqlite_schema where name = 'entries_turn'", "sqlite"),
     Broken("schema", "turns_one_running", "drop index turns_one_running"),
     Broken("schema", "entries_control", "drop index entries_control"),
     Broken("schema", "entries_kept", "alter table entries disable trigger entries_kept", "postgres"),

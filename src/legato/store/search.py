@@ -107,10 +107,10 @@ async def search(
     if not conversation_id and len(wanted) < 3 and wanted.isascii():  # a letter is everywhere, and so in what is newest
         before = await checked.take(before, await tx.run("latest_documents", limit=PAGE))
     for since in await _stages(tx, within=conversation_id is not None):
-        lately = {"since": since} if since else {}
+        stage = {"since": since} if since else {}
         while not checked.enough:
-            statement = "search_lately" if lately else "search_documents"
-            page = await tx.run(statement, query=match, before=before, limit=size, **lately)
+            statement = "search_lately" if stage else "search_documents"
+            page = await tx.run(statement, query=match, before=before, limit=size, **stage)
             before = await checked.take(before, page)
             if len(page) < size:
                 break
@@ -123,10 +123,10 @@ async def _stages(tx: Tx, *, within: bool) -> list[int]:
     """How far back to look at first, then, and at last (0: to the beginning). FTS5 goes from the newest document on;
     PostgreSQL finds all there are before it sorts them, so what is said all the time is looked for in the latest eras
     first."""
-    if tx.dialect == "sqlite" or within:
+    if tx.dialect == "sqlite":
         return [0]
-    [[newest]] = await tx.run("newest_document")
-    return [*(since for eras in (1, 7) if (since := newest - eras * ERA) > 0), 0]
+    [[newest, _]] = await tx.run("begin_search")
+    return [*(since for eras in (1, 7) if (since := newest - eras * ERA) > 0 and not within), 0]
 
 
 async def conversations(

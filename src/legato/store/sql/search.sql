@@ -25,8 +25,10 @@ values (:conversation, :seq, array_to_tsvector(string_to_array(:grams, ' ')));
 -- name: latest_documents
 select id, conversation_id, seq from search_documents order by id desc limit :limit;
 
--- name: newest_document [postgres]
-select coalesce(max(id), 0) from search_documents;
+-- name: begin_search [postgres]
+-- The newest document. From here to the end of the transaction no table is read from one end to the other: the planner
+-- takes a comparison of grams for a cheap one, and would rather make it for every document than use the index.
+select coalesce(max(id), 0), set_config('enable_seqscan', 'off', true) from search_documents;
 
 -- name: search_documents [sqlite]
 -- Candidates, newest first, below a cursor.
@@ -34,18 +36,18 @@ select d.id, d.conversation_id, d.seq from search_grams g join search_documents 
 where search_grams match :query and g.rowid < :before order by g.rowid desc limit :limit;
 
 -- name: search_documents [postgres]
--- Candidates, newest first, below a cursor. Found by the index, and only then sorted: the other way round, a rare word
--- would be looked for in every document.
+-- Candidates, newest first, below a cursor. Found by the index of grams (`id + 0` keeps the planner from another one), and
+-- only then sorted: the other way round, a rare word would be looked for in every document.
 with candidates as materialized (
     select id, conversation_id, seq from search_documents
-    where grams @@ cast(cast(:query as text) as tsquery) and id < :before)
+    where grams @@ cast(cast(:query as text) as tsquery) and id + 0 < :before)
 select id, conversation_id, seq from candidates order by id desc limit :limit;
 
 -- name: search_lately [postgres]
 -- The same, and not before another document. The eras are part of the index.
 with candidates as materialized (
     select id, conversation_id, seq from search_documents
-    where grams @@ cast(cast(:query as text) as tsquery) and id < :before and id >= :since
+    where grams @@ cast(cast(:query as text) as tsquery) and id + 0 < :before and id + 0 >= :since
     and array[id / 20000] && (
         select array_agg(era) from generate_series(
             :since / 20000, least(:before, (select max(id) from search_documents)) / 20000) era))
