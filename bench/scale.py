@@ -221,11 +221,6 @@ async def bench(options: argparse.Namespace, folder: Path) -> None:
 
 async def bench_one(options: argparse.Namespace, folder: Path, name: str, openers: Any, fetch: Any) -> None:
     async with AsyncExitStack() as stack:
-        db = await openers[0]()
-        if not options.keep:
-            findings = [str(finding) async for finding in verify(db)]
-            assert not findings, findings[:10]
-        await db.close()
         opening: tuple[list[float], list[float]] = ([], [])
         for _ in range(5):
             for opener, times in zip(openers, opening, strict=True):
@@ -239,7 +234,7 @@ async def bench_one(options: argparse.Namespace, folder: Path, name: str, opener
             db = await opener()
             stack.push_async_callback(db.close)
             stores.append(await open_store(db, folder, lambda text, place=place: fetch(place, text)))
-        print(f"{name}                                  small p50    p99  large p50       p99   ratio   (ms)")
+        print(f"{name}\n  {'milliseconds':40}{'small p50':>10}{'p99':>9}{'large p50':>11}{'p99':>11}{'ratio':>8}")
         await measure(*stores, options.only, options.samples, options.seconds)
         row("beside: open, enter", *opening)
         print()
@@ -266,12 +261,21 @@ async def open_store(db: Database, folder: Path, fetch: Callable[[str], Awaitabl
 # -- the databases
 
 
+async def prove(opening: Awaitable[Database], talks: int) -> None:
+    """What was made is what a gateway would have left. A large one is made in the same way, and takes too long."""
+    db = await opening
+    findings = [str(finding) async for finding in verify(db)] if talks <= 10_000 else []
+    await db.close()
+    assert not findings, findings[:10]
+
+
 @asynccontextmanager
 async def sqlite_places(options: argparse.Namespace, folder: Path) -> AsyncIterator[Any]:
     paths = [folder / f"{name}.db" for name, _ in options.sizes]
     for path, (_, (talks, entries)) in zip(paths, options.sizes, strict=True):
         if not path.exists():
             await filling.fill_sqlite(path, talks, entries)
+            await prove(Sqlite.open(path), talks)
 
     async def fetch(place: int, text: str) -> list[Any]:
         connection = apsw.Connection(str(paths[place]))
@@ -314,7 +318,9 @@ async def postgres_places(options: argparse.Namespace, folder: Path) -> AsyncIte
                 for name, (talks, entries) in options.sizes:
                     if not await admin.fetch("select 1 from pg_database where datname = $1", name):
                         await admin.execute(f"create database {name}_part")
-                        await filling.fill_postgres(url.replace("/postgres?", f"/{name}_part?"), talks, entries)
+                        made = url.replace("/postgres?", f"/{name}_part?")
+                        await filling.fill_postgres(made, talks, entries)
+                        await prove(Postgres.open(made), talks)
                         await admin.execute(f"alter database {name}_part rename to {name}")
         await asyncio.to_thread(os.sync)
         sizes = [await admin.fetchval("select pg_database_size($1)", name) for name, _ in options.sizes]

@@ -139,10 +139,10 @@ async def conversations(
 ) -> list[Conversation]:
     """Conversations in which the query was said, or whose title or slug contains it, newest first."""
     wanted = normalise(query)
-    known = {hit.conversation_id for hit in await search(tx, principal, query, limit=MOST_HITS)}
-    piece = max(wanted.split(), key=len) if wanted.isascii() else ""
-    known |= {found for found, name in await directory.named(tx, principal, piece) if contains(name, wanted)}
-    return await directory.newest(tx, principal, limit, after, kind, among=known)
+    piece = max(wanted.split(), key=len, default="") if wanted.isascii() else ""
+    named = {found for found, name in await directory.named(tx, principal, piece) if contains(name, wanted)}
+    said = {hit.conversation_id for hit in await search(tx, principal, query, limit=MOST_HITS)}
+    return await directory.newest(tx, principal, limit, after, kind, among=named | said)
 
 
 async def rebuild(tx: Tx) -> None:
