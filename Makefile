@@ -1,10 +1,11 @@
 # Everything from a fresh clone, with nothing but Python >= 3.11.
 PYTHON ?= python3
 VENV := .venv
+PEER := .peer
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: serve test long check lint format bench bench-core bench-wire bench-scale memory profile prove rules clean
+.PHONY: serve test long check lint format bench bench-core bench-wire bench-scale bench-peer memory profile prove rules clean
 
 serve: $(VENV)/.runtime  ## run the gateway on http://127.0.0.1:8420
 	@exec $(BIN)/legato serve
@@ -42,6 +43,9 @@ bench-wire: $(VENV)/.dev  ## a whole gateway between a client and a provider
 bench-scale: $(VENV)/.dev  ## a store of 100,000 conversations against one of 1,000 (half an hour, 30 GB of disk)
 	$(BIN)/python bench/scale.py
 
+bench-peer: $(PEER)/.hermes $(PEER)/.legato  ## a whole gateway beside Hermes Agent, in one run; writes docs/benchmarks.md
+	cd bench && ../$(PEER)/legato/bin/python -m peer ../$(PEER)/hermes $(ARGS)
+
 prove: $(VENV)/.runtime  ## kill gateways for a minute while clients talk, and count what is lost
 	@exec $(BIN)/legato prove
 
@@ -52,7 +56,7 @@ rules: $(VENV)/.dev  ## remove each rule of the design once and see its test go 
 	$(BIN)/python tests/rules.py
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(PEER) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -68,3 +72,16 @@ $(VENV)/.dev: $(VENV)/bin/python pyproject.toml constraints.txt
 	@echo "Installing Legato and its test tools into $(VENV) (once) ..."
 	$(PIP) --editable '.[dev]'
 	@touch $@ $(VENV)/.runtime
+
+# What `bench-peer` compares stands in two environments of its own, so that their sizes can be compared, too.
+$(PEER)/.hermes:
+	@echo "Installing Hermes Agent into $(PEER)/hermes (once) ..."
+	$(PYTHON) -m venv $(PEER)/hermes
+	$(PEER)/hermes/bin/python -m pip install --quiet --disable-pip-version-check 'hermes-agent[homeassistant,cli]==0.19.0'
+	@touch $@
+
+$(PEER)/.legato: pyproject.toml constraints.txt
+	@echo "Installing Legato into $(PEER)/legato (once) ..."
+	$(PYTHON) -m venv $(PEER)/legato
+	$(PEER)/legato/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable .
+	@touch $@

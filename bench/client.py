@@ -7,7 +7,7 @@ from typing import cast
 
 import msgspec
 
-TOKEN = re.compile(rb'"(?:content|delta)":"tok ([\d.]*)')  # not the texts at the end that repeat them
+TOKEN = re.compile(rb'"(?:content|delta)": ?"tok ([\d.]*)')  # not the texts at the end that repeat them
 LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
 
 
@@ -85,8 +85,9 @@ class Connection(asyncio.Protocol):
     async def get(self, path: str) -> Answer:
         return await self._ask("GET", path, b"", {}, to_end=True)
 
-    async def begin(self, path: str) -> Answer:
-        return await self._ask("GET", path, b"", {}, to_end=False)
+    async def begin(self, path: str, body: object = None, **headers: str) -> Answer:
+        data = b"" if body is None else msgspec.json.encode(body)
+        return await self._ask("GET" if body is None else "POST", path, data, headers, to_end=False)
 
     async def _ask(self, method: str, path: str, body: bytes, headers: dict[str, str], *, to_end: bool) -> Answer:
         more = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in headers.items())

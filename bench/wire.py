@@ -84,7 +84,7 @@ class Gateway:
     @classmethod
     @contextmanager
     def serve(cls, home: Path, upstream: int) -> Iterator["Gateway"]:
-        home.mkdir(mode=0o700)
+        home.mkdir(mode=0o700, exist_ok=True)
         (home / "legato.toml").write_text(
             f'[models.fake]\nkind = "openai-chat"\nbase_url = "http://127.0.0.1:{upstream}/v1"\n'
             "[worker]\nconcurrency = 1000\n"
@@ -105,6 +105,15 @@ class Gateway:
             process.send_signal(signal.SIGTERM)
             process.communicate(timeout=BOUND)
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def kill(self) -> None:
+        """As `kill -9` does: without a word."""
+        self._process.kill()
+        self._process.wait(BOUND)
+
     async def connect(self) -> Connection:
         return await Connection.open(self.port, self.key)
 
@@ -115,7 +124,7 @@ class Gateway:
     @property
     def cpu(self) -> float:
         """Seconds of CPU so far: the clock of that process, which Linux numbers by its id."""
-        return time.clock_gettime((~self._process.pid << 3) | 2)
+        return time.clock_gettime((~self.pid << 3) | 2)
 
     async def settle(self) -> None:
         """Wait until it has done what it puts off (filling the search index, which whoever searches brings about): that
@@ -133,13 +142,13 @@ class Gateway:
     @property
     def memory(self) -> int:
         """Resident bytes."""
-        pages = Path(f"/proc/{self._process.pid}/statm").read_text().split()[1]
+        pages = Path(f"/proc/{self.pid}/statm").read_text().split()[1]
         return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
     @property
     def written(self) -> int:
         """Bytes it had written to files so far."""
-        lines = Path(f"/proc/{self._process.pid}/io").read_text().splitlines()
+        lines = Path(f"/proc/{self.pid}/io").read_text().splitlines()
         return next(int(line.split()[1]) for line in lines if line.startswith("write_bytes"))
 
 

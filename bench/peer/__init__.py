@@ -1,0 +1,1 @@
+"""Legato beside Hermes Agent, on one machine, in one run: `make bench-peer`."""
