@@ -5,7 +5,7 @@ its own, M milliseconds apart, and stamps it with the time at which it was due. 
 was sent: how often it said `tok`, and every `mark-…`, in their order. It prints its port and serves until its standard
 input ends.
 
-Asked for its version it answers as vLLM does: a client that wants to know what it talks to asks once, not in every turn.
+Asked for its version it answers as vLLM does: who wants to know what it talks to asks once, not in every turn.
 """
 
 import asyncio

@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median, quantiles
-from typing import Any
+from typing import Any, Self
 
 import uvloop
 from client import Answer, Connection
@@ -83,7 +83,7 @@ class Gateway:
 
     @classmethod
     @contextmanager
-    def serve(cls, home: Path, upstream: int) -> Iterator["Gateway"]:
+    def serve(cls, home: Path, upstream: int) -> Iterator[Self]:
         home.mkdir(mode=0o700, exist_ok=True)
         (home / "legato.toml").write_text(
             f'[models.fake]\nkind = "openai-chat"\nbase_url = "http://127.0.0.1:{upstream}/v1"\n'

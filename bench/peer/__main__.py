@@ -1,8 +1,8 @@
 """Legato and Hermes Agent side by side: speed, cost and continuity, on one upstream that takes no time.
 
 `make bench-peer` installs both and runs this; the page `docs/benchmarks.md` and its two plots are written from what it
-finds. `make bench-peer ARGS=--quick` goes through everything in a minute, to check the script itself, and writes no
-page; `ARGS=--page` writes the page again from the figures of the last full run.
+finds. `make bench-peer ARGS=--quick` goes through everything in a minute or two, to check the script itself, and keeps
+no page; `ARGS=--page` writes the page again from the figures of the last full run.
 """
 
 import argparse
@@ -19,8 +19,8 @@ import uvloop
 from wire import provider
 
 from peer import load
-from peer.figures import Machine, Measured, Results
-from peer.installed import Installed, hermes, legato
+from peer.figures import Machine, Measured, Results, Talk
+from peer.installed import hermes, legato
 from peer.page import write
 from peer.scenarios import all_scenarios
 from peer.servers import HERMES, LEGATO, both
@@ -36,11 +36,13 @@ def main() -> None:
     options = parser.parse_args()
     peer: Path = options.peer.resolve()
     kept = peer.parent / "results.json"
+    if options.quick:  # a page is made, too, but not kept
+        with tempfile.TemporaryDirectory(prefix="bench-peer-") as folder:
+            write(run(peer, load.QUICK), Path(folder))
+        return
     if not options.page:
-        results = run(peer, load.QUICK if options.quick else load.FULL)
-        (kept.with_name("quick.json") if results.quick else kept).write_bytes(msgspec.json.encode(results))
-    results = msgspec.json.decode(kept.read_bytes(), type=Results) if options.page else results
-    write(results, Path(tempfile.mkdtemp(prefix="bench-peer-page-")) if results.quick else ROOT / "docs")
+        kept.write_bytes(msgspec.json.encode(run(peer, load.FULL)))
+    write(msgspec.json.decode(kept.read_bytes(), type=Results), ROOT / "docs")
 
 
 def run(peer: Path, plan: load.Plan) -> Results:
@@ -55,7 +57,7 @@ def run(peer: Path, plan: load.Plan) -> Results:
             servers = {name: server for name, (server, _) in pair.items()}
             rates = uvloop.run(load.rates(servers, plan))
             tokens = uvloop.run(load.first_tokens(servers, plan))
-        talks: dict[str, dict[str, load.Talk]] = {name: {} for name in sides}
+        talks: dict[str, dict[str, Talk]] = {name: {} for name in sides}
         for route, turns in plan.long.items():
             print(f"a talk of {turns} turns on {route}", flush=True)
             with load.pair(sides) as pair:

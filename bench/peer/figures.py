@@ -1,4 +1,4 @@
-"""What a run found, as plain values: measured once (minutes), written as a page as often as its words change (seconds)."""
+"""What a run found, as plain values: measured once, in minutes; made into a page as often as its words change."""
 
 import msgspec
 

@@ -1,4 +1,4 @@
-"""What the model was sent, seen through the answer to `say what` (see `upstream`): the one view that both servers have."""
+"""What the model was sent, seen in the answer to `say what` (see `upstream`): the one view that both servers have."""
 
 import re
 from collections import Counter

@@ -1,4 +1,4 @@
-"""What an installation puts on the disk, counted alike for both: every file of the packages but compiled caches and pip."""
+"""What an installation puts on the disk, counted alike for both: every file of its packages but compiled caches."""
 
 import sys
 from importlib.metadata import Distribution, distributions

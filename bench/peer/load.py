@@ -55,7 +55,7 @@ def pair(sides: dict[str, Serve]) -> Iterator[dict[str, tuple[Server, Path]]]:
 
 
 def starts(sides: dict[str, Serve], rounds: int) -> dict[str, list[tuple[float, float]]]:
-    """Seconds until each is ready, and until its first answer is there; a first start, that fills caches, is not counted."""
+    """Seconds until each is ready and until its first answer; one start before, that fills caches, is not counted."""
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in sides}
     for _ in range(rounds + 1):
         for name, serve in sides.items():

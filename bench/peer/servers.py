@@ -49,7 +49,7 @@ class Hermes(Server):
     @contextmanager
     def run(cls, command: Path, home: Path, upstream: int) -> Iterator["Hermes"]:
         home.mkdir(mode=0o700, exist_ok=True)
-        (home / "config.yaml").write_text(CONFIG.format(upstream=upstream))
+        (home / "config.yaml").write_text(CONFIG.format(upstream=f"http://127.0.0.1:{upstream}/v1"))
         port = free_port()
         environ = {"PATH": os.environ["PATH"], "HOME": str(home), "HERMES_HOME": str(home), "API_SERVER_KEY": KEY}
         environ |= {"API_SERVER_ENABLED": "true", "API_SERVER_PORT": str(port)}
@@ -66,7 +66,7 @@ class Hermes(Server):
 
 
 CONFIG = """\
-model: {{default: fake, provider: custom, base_url: "http://127.0.0.1:{upstream}/v1", api_key: none, context_length: 200000}}
+model: {{default: fake, provider: custom, base_url: "{upstream}", api_key: none, context_length: 200000}}
 platform_toolsets: {{api_server: []}}
 memory: {{memory_enabled: false, user_profile_enabled: false}}
 auxiliary: {{title_generation: {{enabled: false}}}}
