@@ -89,6 +89,7 @@ async def rates(servers: dict[str, Server], plan: Plan) -> dict[str, dict[int, l
 
 async def _crowd(server: Server, clients: int, turns: int, times: int = 1) -> Crowd:
     """So many clients at once; each has so many conversations, one after the other, of so many turns."""
+    await server.settle()
     connections = [await server.connect() for _ in range(clients)]
     took: list[float] = []
 
@@ -96,7 +97,6 @@ async def _crowd(server: Server, clients: int, turns: int, times: int = 1) -> Cr
         for _ in range(times):
             took.extend(answer.took * 1e3 for answer in await talk(connection, CHAT, TEXT, times=turns))
 
-    await server.settle()
     wall, cpu = time.perf_counter(), server.cpu
     await asyncio.gather(*(client(connection) for connection in connections))
     wall = time.perf_counter() - wall

@@ -4,14 +4,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import median, quantiles
+from typing import NamedTuple
 
 from peer.figures import Block, Measured, Results, Talk
 from peer.load import BLOCK, CHAT, FULL, NAMED
 from peer.plot import Line, svg
 from peer.servers import HERMES, LEGATO
 
-Figure = tuple[float, str]  # a value to compare, and how it is told
-Row = tuple[str, Callable[[Measured], Figure]]
 VERSION = "0.19.0"
 STEP = 1.18  # of the turns over which a point of the latency plot is the median
 MS = {n: f"{n:g} ms" if n < 1000 else f"{n / 1000:g} s" for n in (0.1, 1, 10, 100, 1000, 10_000, 100_000)}
@@ -23,6 +22,15 @@ where a turn begins it compares what it had with what the agent gives back, and 
 (`_db_persisted`) that the others lack. That goes on until its compression sets in, and is where the time and the bytes
 of its named conversation go; the one with a session header has no part in it."""
 WAYS = {CHAT: "by header", NAMED: "by name"}
+
+
+class Figure(NamedTuple):
+    value: float
+    text: str
+    gain: bool = False  # the more, the better; else it is a cost
+
+
+Row = tuple[str, Callable[[Measured], Figure]]
 
 
 def write(results: Results, folder: Path) -> None:
@@ -61,13 +69,14 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def compared(results: Results, rows: Sequence[Row]) -> str:
-    """One row for each figure: both, and by what factor they differ."""
+    """One row for each figure: both, and how many times better Legato's is (below 1: worse)."""
     told = []
     for what, figure in rows:
-        (peer, peer_text), (own, own_text) = figure(results.measured[HERMES]), figure(results.measured[LEGATO])
-        ratio = max(peer, own) / max(min(peer, own), 1e-9)
-        told.append((what, peer_text, own_text, f"{ratio:,.0f}" if ratio >= 10 else f"{ratio:.1f}"))
-    return table(["", HERMES, LEGATO, "factor"], told)
+        peer, own = figure(results.measured[HERMES]), figure(results.measured[LEGATO])
+        more, less = (own, peer) if own.gain else (peer, own)
+        ratio = more.value / max(less.value, 1e-9)
+        told.append((what, peer.text, own.text, f"{ratio:,.0f}" if ratio >= 10 else f"{ratio:.1f}"))
+    return table(["", HERMES, LEGATO, "better by"], told)
 
 
 def number(value: float) -> str:
@@ -77,19 +86,19 @@ def number(value: float) -> str:
 def sized(value: float) -> Figure:
     for unit, least in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if value >= least:
-            return value, f"{number(value / least)} {unit}"
-    return value, f"{value:.0f} B"
+            return Figure(value, f"{number(value / least)} {unit}")
+    return Figure(value, f"{value:.0f} B")
 
 
 def spread(values: Sequence[float], unit: str) -> Figure:
     middle = median(values)
     text = f"{number(middle)} {unit}".strip()
-    return middle, text if len(values) == 1 else f"{text} ({number(min(values))}–{number(max(values))})"
+    return Figure(middle, text if len(values) == 1 else f"{text} ({number(min(values))}–{number(max(values))})")
 
 
 def percentile(values: Sequence[float], which: int) -> Figure:
     value = quantiles(values, n=100, method="inclusive")[which - 1]
-    return value, f"{number(value)} ms"
+    return Figure(value, f"{number(value)} ms")
 
 
 def goals(results: Results) -> str:
@@ -134,7 +143,7 @@ def turns(results: Results) -> str:
 
 
 def _rate(side: Measured, clients: int) -> Figure:
-    return spread([crowd.rate for crowd in side.crowds[clients]], "")
+    return spread([crowd.rate for crowd in side.crowds[clients]], "")._replace(gain=True)
 
 
 def _crowd_latency(side: Measured, clients: int, which: int) -> Figure:
@@ -214,8 +223,8 @@ def sizes(results: Results) -> str:
         ("first answer after the start of the process", lambda side: spread(side.firsts, "s")),
         ("resident memory after three turns", lambda side: sized(side.talks[CHAT].memory[0])),
         ("installed, without caches and pip", lambda side: sized(side.size)),
-        ("packages", lambda side: (side.packages, f"{side.packages}")),
-        ("lines of its own code (Python, SQL)", lambda side: (side.lines, f"{side.lines:,}")),
+        ("packages", lambda side: Figure(side.packages, f"{side.packages}")),
+        ("lines of its own code (Python, SQL)", lambda side: Figure(side.lines, f"{side.lines:,}")),
     ]
     return compared(results, rows)
 
@@ -225,12 +234,17 @@ def sizes(results: Results) -> str:
 
 def latency_plot(results: Results) -> str:
     lines = _lines(results, lambda talk: binned(talk.took))
-    return svg("Latency of a turn, over the length of its conversation", "latency of a turn", lines, MS)
+    return svg("Latency of a turn, over the length of its conversation", "latency of a turn (logarithmic)", lines, MS)
 
 
 def bytes_plot(results: Results) -> str:
     lines = _lines(results, lambda talk: [(block.turn, max(block.written, 1)) for block in talk.blocks])
-    return svg("Bytes written by a turn, over the length of its conversation", "bytes written by a turn", lines, BYTES)
+    return svg(
+        "Bytes written by a turn, over the length of its conversation",
+        "bytes written by a turn (logarithmic)",
+        lines,
+        BYTES,
+    )
 
 
 def _lines(results: Results, points: Callable[[Talk], list[tuple[float, float]]]) -> list[Line]:

@@ -7,7 +7,7 @@ from math import log10
 from typing import NamedTuple
 
 WIDTH, HEIGHT = 820, 430
-LEFT, RIGHT, TOP, BOTTOM = 86, 628, 62, 372  # the edges of the plot
+LEFT, RIGHT, TOP, BOTTOM = 86, 604, 62, 372  # the edges of the plot
 STYLE = """
   svg { --card: #ffffff; --ink: #1f2328; --soft: #59636e; --grid: #e4e8ec; --a: #c2410c; --b: #1d4ed8; }
   @media (prefers-color-scheme: dark) {
@@ -17,6 +17,7 @@ STYLE = """
   .title { font-size: 16px; font-weight: 600; fill: var(--ink); }
   .name { font-weight: 600; }
   .grid { stroke: var(--grid); } .axis { stroke: var(--soft); }
+  .lead { fill: none; stroke: var(--soft); stroke-dasharray: 1 4; }
   .a { stroke: var(--a); } text.a { fill: var(--a); stroke: none; }
   .b { stroke: var(--b); } text.b { fill: var(--b); stroke: none; }
   .line { fill: none; stroke-width: 2.25; stroke-linejoin: round; stroke-linecap: round; }
@@ -56,9 +57,7 @@ def svg(title: str, vertical: str, lines: list[Line], ticks: dict[float, str]) -
             parts.append(f'<line class="axis" x1="{x:.1f}" x2="{x:.1f}" y1="{BOTTOM}" y2="{BOTTOM + 5}"/>')
             parts.append(f'<text x="{x:.1f}" y="{BOTTOM + 21}" text-anchor="middle">{turn}</text>')
     parts.append(f'<line class="axis" x1="{LEFT}" x2="{RIGHT}" y1="{BOTTOM}" y2="{BOTTOM}"/>')
-    parts.append(
-        f'<text x="{(LEFT + RIGHT) / 2}" y="{HEIGHT - 14}" text-anchor="middle">turn of the conversation</text>'
-    )
+    parts.append(f'<text x="{(LEFT + RIGHT) / 2}" y="{HEIGHT - 14}" text-anchor="middle">turn (logarithmic)</text>')
     middle = (TOP + BOTTOM) / 2
     parts.append(
         f'<text transform="rotate(-90 22 {middle})" x="22" y="{middle}" text-anchor="middle">{vertical}</text>'
@@ -75,7 +74,7 @@ def svg(title: str, vertical: str, lines: list[Line], ticks: dict[float, str]) -
         )
         if x < RIGHT - 1:  # it ends before the others: a thin line leads to its name
             path = f"{x + 8:.1f},{y:.1f} {RIGHT - 30},{y:.1f} {RIGHT + 10},{ends[line.name]:.1f}"
-            parts.append(f'<polyline class="grid" fill="none" points="{path}"/>')
+            parts.append(f'<polyline class="lead" points="{path}"/>')
     inner = "\n".join(parts)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" '

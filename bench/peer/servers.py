@@ -62,7 +62,11 @@ class Hermes(Server):
             yield cls(process, port, KEY, time.perf_counter() - started)
         finally:
             process.terminate()
-            process.wait(BOUND)
+            try:
+                process.wait(BOUND)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait(BOUND)
 
 
 CONFIG = """\
