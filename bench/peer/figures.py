@@ -17,7 +17,8 @@ class Block(msgspec.Struct, frozen=True):
     turn: int  # the last of them
     written: float  # bytes a turn that went to the disk
     handed: float  # bytes a turn that were handed to the system to be written
-    disk: int  # bytes by which the home has grown since before the talk
+    disk: int  # bytes by which the home has grown since before the talk, without
+    wal: int  # the bytes of write-ahead logs, which go when they are folded in
     cpu: float  # ms a turn
 
 

@@ -146,7 +146,8 @@ class _Long:
         await talk(connection, self._route, TEXT, times=3)
         connection.close()
         await self._server.settle()
-        self._memory, self._disk = self._server.memory, disk(self._home)
+        self._memory = self._server.memory
+        self._disk, _ = disk(self._home)
 
     async def go_on(self) -> None:
         server = self._server
@@ -157,11 +158,13 @@ class _Long:
             self._took.append((await ask(connection, self._route, self._number, text)).took * 1e3)
         connection.close()
         await server.settle()
+        stays, wal = disk(self._home)
         block = Block(
             turn=len(self._took),
             written=(server.written - written) / BLOCK,
             handed=(server.handed - handed) / BLOCK,
-            disk=disk(self._home) - self._disk,
+            disk=stays - self._disk,
+            wal=wal,
             cpu=(server.cpu - cpu) / BLOCK * 1e3,
         )
         self._blocks.append(block)

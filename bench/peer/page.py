@@ -167,6 +167,7 @@ def talks(results: Results) -> str:
         rows += [(f"written by turn {n}, {way}", partial(_written, route=route, turn=n)) for n in marks]
         rows += [(f"handed over by turn {n}, {way}", partial(_handed, route=route, turn=n)) for n in marks]
         rows += [(f"disk after turn {n}, {way}", partial(_disk, route=route, turn=n)) for n in marks]
+        rows += [(f"write-ahead log after turn {n}, {way}", partial(_wal, route=route, turn=n)) for n in marks]
         rows += [(f"CPU of turn {n}, {way}", partial(_cpu, route=route, turn=n)) for n in marks]
         rows.append((f"memory after turn {length}, {way}", partial(_memory, route=route)))
     return compared(results, rows)
@@ -191,6 +192,10 @@ def _handed(side: Measured, route: str, turn: int) -> Figure:
 
 def _disk(side: Measured, route: str, turn: int) -> Figure:
     return sized(block(side.talks[route], turn).disk)
+
+
+def _wal(side: Measured, route: str, turn: int) -> Figure:
+    return sized(block(side.talks[route], turn).wal)
 
 
 def _cpu(side: Measured, route: str, turn: int) -> Figure:

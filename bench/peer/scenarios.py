@@ -102,9 +102,8 @@ def once(serve: Serve, home: Path) -> Seen:
             await say(connection, NAMED, "garden", f"mark-{number} say 20")
         known = await what_is_known(server, NAMED, "garden")
         counts = [known.marks[f"mark-{number}"] for number in range(10)]
-        text = (
-            f"each mark was there {min(counts)} to {max(counts)} times; of 200 words of answers there were {known.said}"
-        )
+        often = "once" if set(counts) == {1} else f"{min(counts):,} to {max(counts):,} times"
+        text = f"each mark was there {often}; of 200 words of answers there were {known.said:,}"
         return Seen(counts == [1] * 10 and known.said == 200, text)
 
     with serve(home) as server:

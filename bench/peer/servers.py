@@ -87,9 +87,10 @@ def both(peer: Path, upstream: int) -> dict[str, Serve]:
     }
 
 
-def disk(home: Path) -> int:
-    """Bytes of everything in a home."""
-    return sum(path.lstat().st_size for path in home.rglob("*") if not path.is_dir())
+def disk(home: Path) -> tuple[int, int]:
+    """Bytes of everything in a home: what stays, and SQLite's write-ahead logs, whose content moves into what stays."""
+    sizes = [(path.name.endswith("-wal"), path.lstat().st_size) for path in home.rglob("*") if not path.is_dir()]
+    return sum(size for wal, size in sizes if not wal), sum(size for wal, size in sizes if wal)
 
 
 def free_port() -> int:
