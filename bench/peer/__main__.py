@@ -46,7 +46,7 @@ def main() -> None:
 
 
 def run(peer: Path, plan: load.Plan) -> Results:
-    started = time.perf_counter()
+    started, host = time.perf_counter(), machine()
     with provider() as port:
         sides = both(peer, port)
         sizes = {HERMES: hermes(peer), LEGATO: legato(ROOT)}
@@ -79,7 +79,7 @@ def run(peer: Path, plan: load.Plan) -> Results:
         for name in sides
     }
     date = datetime.now(UTC).strftime("%Y-%m-%d")
-    return Results(date, time.perf_counter() - started, plan is load.QUICK, machine(), measured, outcomes)
+    return Results(date, time.perf_counter() - started, plan is load.QUICK, host, measured, outcomes)
 
 
 def machine() -> Machine:
@@ -88,7 +88,7 @@ def machine() -> Machine:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
     loop = min(timeit.repeat("for n in range(1_000_000): total += n", "total = 0", number=1, repeat=7)) * 1e3
     kernel = platform.release().partition("-")[0]
-    return Machine(cpu, os.cpu_count() or 1, memory, kernel, platform.python_version(), loop)
+    return Machine(cpu, os.cpu_count() or 1, memory, kernel, platform.python_version(), loop, os.getloadavg()[0])
 
 
 if __name__ == "__main__":

@@ -17,8 +17,8 @@ class Block(msgspec.Struct, frozen=True):
     turn: int  # the last of them
     written: float  # bytes a turn that went to the disk
     handed: float  # bytes a turn that were handed to the system to be written
-    disk: int  # bytes by which the home has grown since before the talk, without
-    wal: int  # the bytes of write-ahead logs, which go when they are folded in
+    disk: int  # bytes by which the home has grown since before the talk, without write-ahead logs
+    wal: int  # bytes of write-ahead logs: what is not moved into the database yet
     cpu: float  # ms a turn
 
 
@@ -60,6 +60,7 @@ class Machine(msgspec.Struct, frozen=True):
     kernel: str
     python: str
     loop: float  # ms that a million additions take
+    load: float  # load average before the run
 
 
 class Results(msgspec.Struct, frozen=True):

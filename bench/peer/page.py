@@ -39,7 +39,7 @@ def write(results: Results, folder: Path) -> None:
     page = words.format(
         date=results.date,
         machine=f"{machine.cpu}, {machine.cores} cores, {machine.memory:.0f} GB, Linux {machine.kernel}, "
-        f"Python {machine.python} (a million additions in a loop take {machine.loop:.0f} ms)",
+        f"Python {machine.python} (a million additions in a loop take {machine.loop:.0f} ms), load average before the run {machine.load:.1f}",
         version=VERSION,
         minutes=max(1, round(results.seconds / 60)),
         goals=goals(results),
@@ -166,8 +166,9 @@ def talks(results: Results) -> str:
         rows += [(f"latency at turn {n}, {way}", partial(_latency, route=route, turn=n)) for n in marks]
         rows += [(f"written by turn {n}, {way}", partial(_written, route=route, turn=n)) for n in marks]
         rows += [(f"handed over by turn {n}, {way}", partial(_handed, route=route, turn=n)) for n in marks]
-        rows += [(f"disk after turn {n}, {way}", partial(_disk, route=route, turn=n)) for n in marks]
-        rows += [(f"write-ahead log after turn {n}, {way}", partial(_wal, route=route, turn=n)) for n in marks]
+        for n in marks:
+            rows.append((f"disk after turn {n}, {way}", partial(_disk, route=route, turn=n)))
+            rows.append(("… of it write-ahead log", partial(_wal, route=route, turn=n)))
         rows += [(f"CPU of turn {n}, {way}", partial(_cpu, route=route, turn=n)) for n in marks]
         rows.append((f"memory after turn {length}, {way}", partial(_memory, route=route)))
     return compared(results, rows)
@@ -191,7 +192,8 @@ def _handed(side: Measured, route: str, turn: int) -> Figure:
 
 
 def _disk(side: Measured, route: str, turn: int) -> Figure:
-    return sized(block(side.talks[route], turn).disk)
+    found = block(side.talks[route], turn)
+    return sized(found.disk + found.wal)
 
 
 def _wal(side: Measured, route: str, turn: int) -> Figure:
@@ -266,6 +268,7 @@ def binned(took: Sequence[float]) -> list[tuple[float, float]]:
     found, start = [], 0
     while start < len(took):
         end = max(start + 1, round((start + 1) * STEP) - 1)
+        end = len(took) if len(took) - end < (end - start) / 2 else end
         found.append((float(min(end, len(took))), median(took[start:end])))
         start = end
     return found
