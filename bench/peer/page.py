@@ -39,7 +39,8 @@ def write(results: Results, folder: Path) -> None:
     page = words.format(
         date=results.date,
         machine=f"{machine.cpu}, {machine.cores} cores, {machine.memory:.0f} GB, Linux {machine.kernel}, "
-        f"Python {machine.python} (a million additions in a loop take {machine.loop:.0f} ms), load average before the run {machine.load:.1f}",
+        f"Python {machine.python} (a million additions in a loop take {machine.loop:.0f} ms), "
+        f"load average before the run {machine.load:.1f}",
         version=VERSION,
         minutes=max(1, round(results.seconds / 60)),
         goals=goals(results),
