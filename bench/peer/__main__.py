@@ -1,7 +1,7 @@
 """Legato and Hermes Agent side by side: speed, cost and continuity, on one upstream that takes no time.
 
 `make bench-peer` installs both and runs this; the page `docs/benchmarks.md` and its two plots are written from what it
-finds. `make bench-peer ARGS=--quick` goes through everything in a minute or two, to check the script itself, and keeps
+finds. `make bench-peer ARGS=--quick` goes through everything in a few minutes, to check the script itself, and keeps
 no page; `ARGS=--page` writes the page again from the figures of the last full run.
 """
 
