@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 PEER := .peer
 BIN := $(VENV)/bin
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')# most tests wait for processes half of the time
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .PHONY: serve test long check lint format bench bench-core bench-wire bench-scale bench-peer memory profile prove rules clean
@@ -11,10 +12,10 @@ serve: $(VENV)/.runtime  ## run the gateway on http://127.0.0.1:8420
 	@exec $(BIN)/legato serve
 
 test: $(VENV)/.dev  ## every test, on SQLite and on a real PostgreSQL
-	$(BIN)/pytest -n auto --dist worksteal
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal
 
 long: $(VENV)/.dev  ## the same with more examples and longer drills
-	$(BIN)/pytest -n auto --dist worksteal --long
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal --long
 
 check: lint test  ## what must be green before a change lands
 

@@ -118,10 +118,6 @@ class Gateway:
         return await Connection.open(self.port, self.key)
 
     @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    @property
     def cpu(self) -> float:
         """Seconds of CPU so far: the clock of that process, which Linux numbers by its id."""
         return time.clock_gettime((~self.pid << 3) | 2)

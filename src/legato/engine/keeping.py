@@ -29,6 +29,7 @@ from legato.store.search import Hit
 from legato.store.trash import Restored
 
 NEAR = 1_000  # how many of the newest conversations are looked at for one whose name is like another
+CATCH_UP = 10  # strides of indexing that a search waits for
 
 
 class Meant(Struct, frozen=True):
@@ -175,9 +176,11 @@ class Keeping(ABC):
         return await self._db.read(search.search, principal, query, limit=limit)
 
     async def _index(self) -> None:
-        """Let search know what has been said up to now, as far as it can be written."""
+        """Let search know what has been said up to now, as far as it can be written and is not too much to wait for."""
         with suppress(Unavailable):
-            await search.index_some(self._db)
+            for _ in range(CATCH_UP):
+                if not await search.index_some(self._db):
+                    break
 
     async def rename(self, principal: PrincipalId, handle: Handle, title: str) -> Conversation:
         return await self._db.write(directory.rename, principal, handle, title)

@@ -282,13 +282,12 @@ class Worker:
         while True:
             await asyncio.sleep(INDEX_EVERY)
             self._index_now.clear()
-            indexed = 0
             with _outage("indexing"):
-                indexed = await search.index_some(self._db)
-            if not indexed:
-                with suppress(TimeoutError):  # what another process was at when it died is looked for again
-                    async with asyncio.timeout(LOOK_AGAIN):
-                        await self._index_now.wait()
+                while await search.index_some(self._db):
+                    pass
+            with suppress(TimeoutError):  # what another process was at when it died is looked for again
+                async with asyncio.timeout(LOOK_AGAIN):
+                    await self._index_now.wait()
 
     async def _prune(self) -> None:
         while True:
