@@ -158,6 +158,8 @@ def rows(things: Things) -> dict[tuple[str, str], list[Row]]:
         ("POST", "/v1/pairings"): [Row("/v1/pairings", {"code": "ABCDEFGH"}, stranger=403, owner=404)],
         ("GET", "/v1/pairings"): [Row("/v1/pairings", stranger=403)],
         ("DELETE", "/v1/pairings/{channel}/{sender}"): [Row("/v1/pairings/telegram/1", stranger=403, owner=404)],
+        ("GET", "/v1/chats"): [Row("/v1/chats", stranger=200)],
+        ("PUT", "/v1/chats/{account}/{chat}"): [Row("/v1/chats/own/1", {"conversation": things.alias}, owner=404)],
         ("GET", "/v1/deliveries"): [Row("/v1/deliveries", stranger=200)],
         ("POST", "/v1/deliveries/{id}/resend"): [Row("/v1/deliveries/1/resend", owner=404)],
         ("POST", "/v1/backup"): [Row("/v1/backup", stranger=403)],

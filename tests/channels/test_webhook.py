@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 
 from api.server import LEGATO, Server
-from api.wire import get, ok, refused, said_in
+from api.wire import ask, get, ok, refused, said_in
 from channels.conftest import Serving
 from channels.platform import SECRET, Bridge
 from legato.channels.signing import SIGNATURE, TIMESTAMP, proven, sign
@@ -228,3 +228,24 @@ def _doctor(server: Server, channel: str, **more: str) -> tuple[int, list[str]]:
     return done.returncode, [
         f"{check['says']} {check['advice']}".strip() for check in json.loads(done.stdout)["checks"]
     ]
+
+
+# -- chats, as their owner sees them
+
+
+def test_a_chat_is_bound_from_outside_and_only_where_its_owner_has_written(mine: Bridge, serving: Serving) -> None:
+    """`legato bind --chat` lets a chat go on in any conversation; one where nobody has written is refused."""
+    server = serving(mine)
+    talk = ask(server.client, "reply only begun over HTTP", conversation="plans")["conversation"]["id"]
+    refused(server.client.put("/v1/chats/mine/home", json={"conversation": "plans"}), 404)
+    mine.say(server, "home", "reply only hello")
+    mine.heard("home")
+    command = [LEGATO, "bind", "--home", str(server.home), "--chat"]
+    unknown = subprocess.run([*command, "mine:nowhere", "plans"], capture_output=True, text=True, check=False)
+    assert unknown.returncode != 0
+    assert "mine:home" in unknown.stderr
+    subprocess.run([*command, "mine:home", "plans"], check=True, capture_output=True)
+    assert [(c["chat"], c["conversation"]) for c in get(server.client, "/v1/chats")["data"]] == [("home", talk)]
+    mine.say(server, "home", "reply only from the chat")
+    mine.heard("home", 2)
+    assert said_in(server.client, talk)[-2:] == ["user: reply only from the chat", "assistant: from the chat"]

@@ -587,6 +587,8 @@ VERBS: dict[str, tuple[Any, list[Verb]]] = {
     ),
     "submit after": (UnknownTurn, [lambda g, t, c: g.submit(submission("hi", After(t), who=BOB))]),
     "turn": (UnknownTurn, [lambda g, t, c: g.turn(BOB, t)]),
+    "chats": ([], [lambda g, t, c: g.chats(BOB)]),
+    "move_chat": (UnknownHandle, [lambda g, t, c: g.move_chat(BOB, "own", "home", "", c)]),
     "outcome": (UnknownTurn, [lambda g, t, c: g.outcome(BOB, t)]),
     "follow": (UnknownTurn, [lambda g, t, c: _followed(g, t)]),
     "stop": (UnknownTurn, [lambda g, t, c: g.stop(BOB, t)]),

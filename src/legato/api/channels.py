@@ -12,7 +12,7 @@ from starlette.responses import Response
 from legato.api.admin import check_admin
 from legato.api.door import Api, Call, whole
 from legato.api.wire import answer, read_body
-from legato.domain.handles import Address
+from legato.domain.handles import Address, parse_name
 from legato.domain.ids import PrincipalId
 from legato.errors import BadInput, NotFound
 
@@ -24,6 +24,13 @@ class ConfirmPairing(Struct):
 
     code: Word
     principal: Word | None = None
+
+
+class MoveChat(Struct):
+    """The body of `PUT /v1/chats/{account}/{chat}`. A thread (a topic of a group) is a chat of its own."""
+
+    conversation: Annotated[str, Meta(min_length=1, max_length=256)]
+    thread: Annotated[str, Meta(max_length=100)] = ""
 
 
 def hook(api: Api) -> Callable[[Request], Awaitable[Response]]:
@@ -60,6 +67,21 @@ async def remove_pairing(call: Call) -> Response:
     return answer({"object": "pairing.removed", "channel": channel, "sender": sender})
 
 
+async def list_chats(call: Call) -> Response:
+    """`GET /v1/chats`: where the caller has written, and the conversation that goes on there; newest first."""
+    rows = await call.gateway.chats(call.caller.principal)
+    return answer({"object": "list", "data": [_chat(address, conversation) for address, conversation in rows]})
+
+
+async def move_chat(call: Call) -> Response:
+    """`PUT /v1/chats/{account}/{chat}`: the chat goes on in another conversation."""
+    body = await call.body(MoveChat)
+    account, chat = call.path("account"), call.path("chat")
+    wanted = parse_name(body.conversation)
+    address, conversation = await call.gateway.move_chat(call.caller.principal, account, chat, body.thread, wanted)
+    return answer(_chat(address, conversation.id))
+
+
 async def list_undelivered(call: Call) -> Response:
     """`GET /v1/deliveries`: answers that did not arrive, or may not have, newest first."""
     rows = await call.gateway.undelivered(call.caller.principal, call.limit())
@@ -88,6 +110,17 @@ async def resend(call: Call) -> Response:
         raise BadInput("A delivery is known by its number.", param="id")
     await call.gateway.resend(call.caller.principal, number)
     return answer({"id": number, "object": "delivery.resent"})
+
+
+def _chat(address: Address, conversation: str) -> dict[str, Any]:
+    return {
+        "object": "chat",
+        "channel": address.channel,
+        "account": address.account,
+        "chat": address.chat,
+        "thread": address.thread,
+        "conversation": conversation,
+    }
 
 
 def _person(person: Any) -> dict[str, Any]:

@@ -86,6 +86,8 @@ ROUTES: list[tuple[str, str, Route]] = [
     ("POST", "/v1/pairings", channels.confirm_pairing),
     ("GET", "/v1/pairings", channels.list_pairings),
     ("DELETE", "/v1/pairings/{channel}/{sender}", channels.remove_pairing),
+    ("GET", "/v1/chats", channels.list_chats),
+    ("PUT", "/v1/chats/{account}/{chat}", channels.move_chat),
     ("GET", "/v1/deliveries", channels.list_undelivered),
     ("POST", "/v1/deliveries/{id}/resend", channels.resend),
     ("POST", "/v1/backup", care.backup),

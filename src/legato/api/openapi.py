@@ -117,6 +117,8 @@ SHAPES: dict[Route, Shape] = {
     channels.confirm_pairing: Shape(schemas.Pairing, channels.ConfirmPairing),
     channels.list_pairings: Shape(schemas.PairingList),
     channels.remove_pairing: Shape(schemas.PairingRemoved),
+    channels.list_chats: Shape(schemas.ChatList),
+    channels.move_chat: Shape(schemas.Chat, channels.MoveChat),
     channels.list_undelivered: Shape(schemas.Undelivered, query=schemas.Limited),
     channels.resend: Shape(schemas.Resent),
     care.backup: Shape(told=SQLITE),

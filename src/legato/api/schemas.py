@@ -563,6 +563,20 @@ class PairingRemoved(Struct):
     sender: str
 
 
+class Chat(Struct):
+    object: Literal["chat"]
+    channel: str
+    account: str
+    chat: str
+    thread: str
+    conversation: str
+
+
+class ChatList(Struct):
+    object: Literal["list"]
+    data: list[Chat]
+
+
 class Delivery(Struct):
     id: int
     object: Literal["delivery"]

@@ -177,9 +177,16 @@ def compact(home: Path | None, what: str, focus: str) -> None:
     click.echo(f"{conversation['id']} is compacted; nothing is lost, and `expand` undoes it.")
 
 
-def bind(home: Path | None, name: str, what: str) -> None:
+def bind(home: Path | None, name: str, what: str, *, chat: bool) -> None:
     with gateway(home) as client:
         conversation = resolve(client, what)
+        if chat:
+            account, _, place = name.partition(":")
+            place, _, thread = place.partition(":")
+            body = {"conversation": conversation["id"], "thread": thread}
+            client.put(path_of("v1", "chats", account, place or "?"), body)
+            click.echo(f"The chat {name} goes on in {conversation['id']}.")
+            return
         client.put(path_of("v1", "conversations", conversation["id"], "aliases", name))
     click.echo(f"{name} now means {conversation['id']}.")
 

@@ -66,8 +66,8 @@ class Client:
     def patch(self, path: str, body: Any) -> Any:
         return self._json("PATCH", path, body)
 
-    def put(self, path: str) -> Any:
-        return self._json("PUT", path)
+    def put(self, path: str, body: Any = None) -> Any:
+        return self._json("PUT", path, body)
 
     def delete(self, path: str) -> Any:
         return self._json("DELETE", path)

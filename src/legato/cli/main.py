@@ -297,13 +297,14 @@ def compact(home: Path | None, focus: str, what: str) -> None:
 
 @cli.command()
 @home_option
+@click.option("--chat", is_flag=True, help="NAME is a chat of a channel, CHANNEL:CHAT or CHANNEL:CHAT:THREAD.")
 @click.argument("name")
 @what_argument
-def bind(home: Path | None, name: str, what: str) -> None:
-    """Give a conversation another name."""
+def bind(home: Path | None, chat: bool, name: str, what: str) -> None:
+    """Give a conversation another name, or let a chat go on in it."""
     from legato.cli import care  # noqa: PLC0415 - as above
 
-    care.bind(home, name, what)
+    care.bind(home, name, what, chat=chat)
 
 
 @cli.command()

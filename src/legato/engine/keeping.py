@@ -13,13 +13,13 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from legato.domain.conversations import Conversation, Described
-from legato.domain.handles import Handle, Name, nearest
+from legato.domain.handles import Address, Handle, Name, nearest
 from legato.domain.ids import ConversationId, PrincipalId, TurnId
 from legato.domain.portable import Line, Mended
 from legato.domain.turns import Dedup, Turn, Usage
 from legato.engine.worker import Worker
-from legato.errors import BadInput, Draining, Unavailable
-from legato.store import directory, identities, keys, outbox, portable, requests, search, trash, turns
+from legato.errors import BadInput, Draining, Unavailable, UnknownHandle
+from legato.store import directory, identities, inbox, keys, outbox, portable, requests, search, trash, turns
 from legato.store.database import Database, Hint, Tx
 from legato.store.identities import Identity
 from legato.store.outbox import Undelivered
@@ -189,6 +189,28 @@ class Keeping(ABC):
         """Give a conversation another name; with `move`, take the name from where it points now."""
         conversation = await self.find(principal, handle)
         await self._db.write(directory.bind, principal, name, conversation.id, move=move)
+
+    async def chats(self, principal: PrincipalId) -> list[tuple[Address, ConversationId]]:
+        """The chats of a principal, and what goes on in each."""
+        return await self._db.read(directory.addresses, principal)
+
+    async def move_chat(
+        self, principal: PrincipalId, account: str, chat: str, thread: str, handle: Handle
+    ) -> tuple[Address, Conversation]:
+        """Let a chat go on in another conversation. Only where somebody has written: nobody is sent what he never
+        asked for."""
+        conversation = await self.find(principal, handle)
+        known = {(a.account, a.chat, a.thread): a for a, _ in await self.chats(principal)}
+        address = known.get((account, chat, thread))
+        if address is None:
+            here = ", ".join(":".join(filter(None, place)) for place in [*known][:20])
+            raise UnknownHandle(
+                f"You have no chat {chat!r} on {account!r}; write something there first."
+                + (f" Known are: {here}." if here else ""),
+                param="chat",
+            )
+        await self._db.write(inbox.move, principal, address, conversation.id)
+        return address, conversation
 
     async def fork(
         self, principal: PrincipalId, handle: Handle, at: int | None = None, *, dedup: Dedup | None = None

@@ -134,6 +134,12 @@ async def slug(tx: Tx, conversation_id: ConversationId) -> str | None:
     return next((value for scheme, value in await names(tx, conversation_id) if scheme == "slug"), None)
 
 
+async def addresses(tx: Tx, principal: PrincipalId) -> list[tuple[Address, ConversationId]]:
+    """Every chat of a principal, and the conversation that goes on there; the newest chats first."""
+    rows = await tx.run("addresses_of_principal", principal=principal)
+    return [(Address.parse(value), conversation_id) for value, conversation_id in rows]
+
+
 async def named(tx: Tx, principal: PrincipalId, piece: str) -> list[tuple[ConversationId, str]]:
     """Every title and slug of a principal that may contain a plain piece of text, and what it means."""
     plain = re.sub(r"([\\%_])", r"\\\1", piece)

@@ -137,6 +137,9 @@ where id in (select json_array_elements_text(cast(cast(:among as text) as json))
 and kind = coalesce(:kind, kind) and deleted_at is null and head_seq > 0 and (updated_at, id) < (:before, :before_id)
 order by updated_at desc, id desc limit :limit;
 
+-- name: addresses_of_principal
+select value, conversation_id from aliases where principal = :principal and scheme = 'address' order by created_at desc, value;
+
 -- name: change_settings
 update conversations set settings = :settings where id = :id;
 
