@@ -82,7 +82,7 @@ def test_whatever_is_asked_is_answered_as_described(
     def ask_for(case: Case[Any]) -> None:
         case.call_and_validate(headers=headers, checks=forbidding)
         if case.path_parameters:
-            known = {"channel": "telegram", "sender": "1", **_known(client, case)}
+            known = {"channel": "telegram", "account": "tg", "chat": "1", "sender": "1", **_known(client, case)}
             case.path_parameters = {name: known[name] for name in case.path_parameters}
             case.call_and_validate(headers=headers, checks=forbidding)
 
