@@ -197,6 +197,8 @@ async def newest(
     place = {"principal": principal, "before": before, "before_id": before_id, "limit": limit}
     if among is not None:
         rows = await tx.run("list_among", among=json.encode(list(among)).decode(), kind=kind, **place)
+    elif kind == "chat":
+        rows = await tx.run("list_talks", **place)
     elif kind is not None:
         rows = await tx.run("list_kind", kind=kind, **place)
     else:

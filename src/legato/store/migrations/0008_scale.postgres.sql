@@ -4,7 +4,7 @@ set local maintenance_work_mem = '512MB';
 
 drop index conversations_newest;
 create index conversations_newest on conversations (principal, updated_at, id);
-create index conversations_kind on conversations (principal, kind, updated_at, id);
+create index conversations_kind on conversations (principal, kind, updated_at, id) where kind <> 'chat';
 create index conversations_title on conversations (principal, title collate "C")
     where title <> '' and deleted_at is null;
 create index conversations_beginning on conversations (id collate "C");

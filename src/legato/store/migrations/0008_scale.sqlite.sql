@@ -2,7 +2,7 @@
 
 drop index conversations_newest;
 create index conversations_newest on conversations (principal, updated_at, id);
-create index conversations_kind on conversations (principal, kind, updated_at, id);
+create index conversations_kind on conversations (principal, kind, updated_at, id) where kind <> 'chat';
 create index conversations_title on conversations (principal, title) where title <> '' and deleted_at is null;
 
 drop index entries_id;                                -- nothing looks an entry up by its id alone

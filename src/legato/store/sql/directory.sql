@@ -65,10 +65,17 @@ select {conversation} from conversations
 where principal = :principal and deleted_at is null and head_seq > 0 and (updated_at, id) < (:before, :before_id)
 order by updated_at desc, id desc limit :limit;
 
--- name: list_kind
--- The same of one kind.
+-- name: list_talks
+-- The same of the kind that most are; they are looked for among all, so that a turn has one index less to write.
 select {conversation} from conversations
-where principal = :principal and kind = :kind and deleted_at is null and head_seq > 0
+where principal = :principal and kind = 'chat' and deleted_at is null and head_seq > 0
+and (updated_at, id) < (:before, :before_id)
+order by updated_at desc, id desc limit :limit;
+
+-- name: list_kind
+-- The same of another kind.
+select {conversation} from conversations
+where principal = :principal and kind = :kind and kind <> 'chat' and deleted_at is null and head_seq > 0
 and (updated_at, id) < (:before, :before_id)
 order by updated_at desc, id desc limit :limit;
 
