@@ -128,6 +128,9 @@ class Gateway:
         connection = await self.connect()
         await connection.get("/v1/search?q=settle")
         connection.close()
+        await self._quiet()
+
+    async def _quiet(self) -> None:
         deadline = time.perf_counter() + BOUND
         while time.perf_counter() < deadline:
             before = self.cpu

@@ -68,6 +68,10 @@ class Hermes(Server):
                 process.kill()
                 process.wait(BOUND)
 
+    async def settle(self) -> None:
+        """It puts nothing off that a request would bring about."""
+        await self._quiet()
+
 
 CONFIG = """\
 model: {{default: fake, provider: custom, base_url: "{upstream}", api_key: none, context_length: 200000}}

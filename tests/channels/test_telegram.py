@@ -291,6 +291,20 @@ def _said(chat: int, id: int, by: dict[str, Any]) -> dict[str, Any]:
     return {"message_id": id, "date": 0, "chat": {"id": chat, "type": "supergroup"}, "from": by, "text": "x"}
 
 
+def test_a_group_that_becomes_a_supergroup_goes_on(api: TelegramApi, server: Server, ada: int, group: int) -> None:
+    """It has another number then; the talk is the same, and is answered at the new one only."""
+    there = next(GROUPS)
+    api.write("@Legato_Bot reply only before", by=ada, chat=group)
+    api.answers(group, 1)
+    api.write("", by=ada, chat=there, migrate_from_chat_id=group)
+    api.write("@Legato_Bot What did I say?", by=ada, chat=there)
+    assert "reply only before" in api.answers(there, 1)[0]
+    api.redeliver()
+    api.write("@Legato_Bot reply only after", by=ada, chat=there)
+    assert api.answers(there, 2)[1] == "after"
+    assert api.texts(group) == ["before"]
+
+
 def test_topics_of_a_group_are_talks_apart(api: TelegramApi, server: Server, ada: int, group: int) -> None:
     """Each is answered where it was asked, and knows nothing of the other."""
     for topic in (11, 12):

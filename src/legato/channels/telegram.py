@@ -166,6 +166,10 @@ class Telegram:
     async def _take(self, inlet: Inlet, posted: Posted) -> None:
         """Hand a message over, after those before it in its chat, without waiting until they are safe."""
         assert self._me is not None
+        if posted.migrate_from_chat_id is not None:  # a group became a supergroup, which has another number
+            before, now = (Address(KIND, self.account, str(n)) for n in (posted.migrate_from_chat_id, posted.chat.id))
+            await inlet.moved(before, now)
+            return
         meant = heard(posted, self._me, self.account, self._max_attachment)
         if meant is None:
             return

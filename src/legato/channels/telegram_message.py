@@ -57,6 +57,7 @@ class Posted(Struct):
     is_topic_message: bool = False
     reply_to_message: "Posted | None" = None
     forum_topic_created: dict[str, Any] | None = None
+    migrate_from_chat_id: int | None = None
     text: str = ""
     entities: list[Entity] = []
     caption: str = ""

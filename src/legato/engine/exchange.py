@@ -161,6 +161,11 @@ class _Line:
     async def knows(self, sender: Sender) -> bool:
         return sender.id in self._settings.allow or await self._db.read(identities.find, sender) is not None
 
+    async def moved(self, before: Address, now: Address) -> None:
+        """A chat has another address now."""
+        await self._gathered_before(before)
+        await self._db.write(inbox.readdress, before, now)
+
     async def take(self, inbound: Inbound) -> None:
         """Take a message; when this returns it is safe, or was none for us."""
         order = self._order.setdefault(inbound.address, asyncio.Lock())

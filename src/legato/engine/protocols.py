@@ -147,6 +147,10 @@ class Inlet(Protocol):
         """Take a message. When this returns it is safe, and the platform may hear that it was taken."""
         ...
 
+    async def moved(self, before: Address, now: Address) -> None:
+        """A chat has another address now; when this returns, what goes on there goes on."""
+        ...
+
     def up(self) -> None:
         """The channel is connected."""
         ...

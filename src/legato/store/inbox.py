@@ -68,6 +68,18 @@ async def move(tx: Tx, principal: PrincipalId, address: Address, to: Conversatio
     return to
 
 
+async def readdress(tx: Tx, before: Address, now: Address) -> None:
+    """What goes on at one address goes on at another, unless something does there already."""
+    owner = await directory.owner_of(tx, before)
+    if owner is None or await directory.owner_of(tx, now) is not None:
+        return
+    present = await directory.lookup(tx, owner, before, lock=True)
+    if present is not None:
+        await directory.unbind(tx, owner, before)  # an answer is owed to every address: it would come twice
+        await directory.bind(tx, owner, now, present.id, move=False)
+        await tx.run("spoken", address=now.value)
+
+
 async def previous(tx: Tx, principal: PrincipalId, address: Address) -> ConversationId | None:
     """Where the talk at an address was before it moved, if that is still there."""
     row = await one(tx.run("last_spoken", address=address.value))
