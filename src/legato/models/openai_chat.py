@@ -8,7 +8,7 @@ keep-alives, unknown fields) is passed over; what it says is wrong becomes an er
 import asyncio
 import random
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
 from typing import Any
 
@@ -131,10 +131,11 @@ class OpenAIChat:
         for attempt in range(TRIES):
             begun = False
             try:
-                async with aclosing(self._said(body)) as events:
-                    async for event in events:
-                        begun = True
-                        yield event
+                async with aclosing(self._said(body)) as reads:
+                    async for events in reads:
+                        for event in events:
+                            begun = True
+                            yield event
                 return
             except _Retryable as error:
                 if begun or attempt == TRIES - 1:
@@ -143,17 +144,17 @@ class OpenAIChat:
                 logger.info("the model is asked again", error=error.message, wait=wait)
                 await asyncio.sleep(wait)
 
-    async def _said(self, body: bytes) -> AsyncGenerator[ModelEvent, None]:
+    async def _said(self, body: bytes) -> AsyncGenerator[Iterator[ModelEvent], None]:
+        """What is said, a read of the network at a time: each step of an asynchronous generator costs."""
         try:
             async with self._client().post(self._url, data=body, headers=self._headers) as response:
                 if response.status != 200:
                     wait = _seconds(response.headers.get("retry-after"))
                     raise _refused(response.status, await response.content.read(4096), wait)
                 reader = _Reader()
-                async for data in _lines(response.content):
-                    for event in reader.take(data):
-                        yield event
-                yield reader.finished()
+                async for data in response.content.iter_any():
+                    yield reader.read(data)
+                yield reader.end()
         except (TimeoutError, aiohttp.ClientError) as error:
             raise _Retryable(f"The model's server failed: {error or type(error).__name__}.") from error
 
@@ -249,30 +250,33 @@ def _tool(tool: Tool) -> dict[str, Any]:
 # -- what comes back
 
 
-async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
-    """The data of each server-sent event, wherever the network's chunks end."""
-    rest = b""
-    async for chunk in content.iter_any():
-        *lines, rest = (rest + chunk).split(b"\n")
-        for line in lines:
-            if line.startswith(b"data:"):
-                yield line[5:].strip()
-        if len(rest) > MAX_LINE:
-            raise ModelUnavailable("The model's server sent a line without an end.")
-    if rest.startswith(b"data:"):
-        yield rest[5:].strip()
-
-
 class _Reader:
-    """Turns chunks into model events."""
+    """Turns what the network brings into model events: lines of server-sent events, wherever its chunks end."""
 
     def __init__(self) -> None:
+        self._rest = b""
         self._calls: dict[int, str] = {}
         self._usage = Usage()
         self._reason: str | None = None
         self._done = False
 
-    def take(self, data: bytes) -> Iterator[ModelEvent]:
+    def read(self, data: bytes) -> Iterator[ModelEvent]:
+        """The events of some more bytes."""
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        if len(self._rest) > MAX_LINE:
+            raise ModelUnavailable("The model's server sent a line without an end.")
+        for line in lines:
+            if line.startswith(b"data:"):
+                yield from self._take(line[5:].strip())
+
+    def end(self) -> Iterator[ModelEvent]:
+        """What is left, and the end; a stream that stops without one was cut off."""
+        yield from self.read(b"\n")
+        if self._reason is None and not self._done:
+            raise _Retryable("The model's server closed the stream in mid answer.")
+        yield Finished(self._usage, truncated=self._reason == "length")
+
+    def _take(self, data: bytes) -> Iterator[ModelEvent]:
         if not data:
             return
         if data == b"[DONE]":
@@ -306,12 +310,6 @@ class _Reader:
                 yield CallOpened(self._calls[call.index], function.name or "")
             if function.arguments:
                 yield CallChunk(self._calls[call.index], function.arguments)
-
-    def finished(self) -> Finished:
-        """The end; a stream that stops without one was cut off."""
-        if self._reason is None and not self._done:
-            raise _Retryable("The model's server closed the stream in mid answer.")
-        return Finished(self._usage, truncated=self._reason == "length")
 
 
 def _counted(usage: _Usage) -> Usage:
