@@ -169,6 +169,14 @@ class ModelUnavailable(Unavailable):
     code = "model_unavailable"
 
 
+class TurnFailed(ModelUnavailable):
+    """A turn ended without an answer, and why. Asked for again, it is the same turn, and the same answer."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(f"{message} ({code})")
+        self.code = code  # type: ignore[misc]  # the kind of failure is known only here
+
+
 class Draining(Unavailable):
     """The gateway is shutting down and takes no new work. Try again in a moment."""
 

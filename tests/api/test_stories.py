@@ -2,6 +2,7 @@
 
 import json
 import socket
+import time
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 from urllib.parse import urlsplit
@@ -530,6 +531,33 @@ def test_a_failed_turn_replays_and_a_refusal_does_not(client: httpx.Client) -> N
     key = {"Idempotency-Key": "refused"}
     refused(client.post("/v1/responses", json={"input": 7}, headers=key), 400)
     ask(client, "now a good one", key)
+
+
+def test_a_turn_whose_gateway_was_killed_too_often_says_so_and_its_conversation_goes_on(fresh_server: Server) -> None:
+    """Chat Completions tells it by its code, however often it is asked for."""
+    headers = {"X-Hermes-Session-Id": "fatal", "Idempotency-Key": "fatal"}
+    body = {"messages": [{"role": "user", "content": "sleep 30"}]}
+
+    def until_running() -> None:
+        deadline = time.monotonic() + BOUND
+        while "\nlegato_turns_running 1.0" not in fresh_server.client.get("/metrics").text:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+
+    with ThreadPoolExecutor(1) as pool:
+        mine = fresh_server._http(fresh_server.key)
+        asked = pool.submit(mine.post, "/v1/chat/completions", json=body, headers=headers)
+        for _ in range(3):
+            until_running()
+            fresh_server.restart()
+        with pytest.raises(httpx.TransportError):
+            asked.result(BOUND)
+        mine.close()
+    for _ in range(2):
+        answer = fresh_server.client.post("/v1/chat/completions", json=body, headers=headers)
+        refused(answer, 503, "attempts_exhausted")
+    told = chat(fresh_server.client, "reply only alive", {"X-Hermes-Session-Id": "fatal"})
+    assert told["choices"][0]["message"]["content"] == "alive"
 
 
 def test_a_conversation_created_twice_with_one_key_is_one(client: httpx.Client) -> None:

@@ -35,7 +35,7 @@ from legato.domain.entries import (
 from legato.domain.events import AnyEvent, Closed, Delta, Opened
 from legato.domain.turns import After, Fresh, Input, Options, Submission, Target, Turn, Usage
 from legato.engine.protocols import PASSED_ON
-from legato.errors import BadInput, ModelUnavailable
+from legato.errors import BadInput, TurnFailed
 
 
 class ChatText(Struct):
@@ -145,7 +145,7 @@ async def create(call: Call) -> Response:
         return EventStream(_chunks(call, turn, usage), headers)
     told = await call.gateway.answered(turn)
     if told.turn.failure is not None:
-        raise ModelUnavailable(f"{told.turn.failure.message} ({told.turn.failure.code})")
+        raise TurnFailed(told.turn.failure.code, told.turn.failure.message)
     return answer(_completion(told.turn, told.entries), headers=headers)
 
 

@@ -19,7 +19,7 @@ from legato.domain.entries import Entry, Message, ToolCall, ToolResult
 from legato.domain.events import Answered, Closed, Delta, Opened
 from legato.domain.handles import ById, External, Slug, parse_external
 from legato.domain.turns import Input, Options, Submission, Turn, Usage
-from legato.errors import BadInput, ModelUnavailable, UnknownHandle
+from legato.errors import BadInput, TurnFailed, UnknownHandle
 
 Title = Annotated[str, Meta(max_length=500, pattern=r"^[^\x00]*$")]
 
@@ -118,7 +118,7 @@ async def chat(call: Call) -> Response:
     headers = headers_of(call, turn, submission)
     ended = await call.gateway.ended(turn)
     if ended.failure is not None:
-        raise ModelUnavailable(f"{ended.failure.message} ({ended.failure.code})")
+        raise TurnFailed(ended.failure.code, ended.failure.message)
     text = await call.gateway.answer(call.caller.principal, turn.id)
     completion = {
         "object": "hermes.session.chat.completion",

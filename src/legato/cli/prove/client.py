@@ -135,7 +135,7 @@ class Client:
                 if act.gives_up:
                     return None
                 continue
-            if answer.status in AGAIN:
+            if answer.status in AGAIN and not _spent(answer):
                 self._cut(asked)
                 continue
             if not self._note(asked, answer):
@@ -164,6 +164,9 @@ class Client:
     def _note(self, asked: Asked, answer: Answer, *, second: bool = False) -> bool:
         """Write down what came back; False when it is not what anyone should get."""
         body = answer.body
+        if _spent(answer):
+            asked.taken, asked.done = self._ledger.tick(), time.monotonic()
+            return True
         if answer.status != 200:
             self._ledger.refusals.append(Refusal(f"input {asked.key} ({asked.way})", answer.status, str(body)[:300]))
             return False
@@ -281,6 +284,12 @@ class Client:
         if asked.cut is None:
             asked.cut = time.monotonic()
         time.sleep(0.05)
+
+
+def _spent(answer: Answer) -> bool:
+    """Whether a turn met its end because its gateway was killed in it too often; Chat Completions tells that so."""
+    error = answer.body.get("error") if answer.status in AGAIN else None
+    return isinstance(error, dict) and error.get("code") == "attempts_exhausted"
 
 
 def resend(ledger: Ledger, asked: Asked, answer: Answer) -> None:
