@@ -241,6 +241,8 @@ def test_a_chat_is_bound_from_outside_and_only_where_its_owner_has_written(mine:
     mine.say(server, "home", "reply only hello")
     mine.heard("home")
     command = [LEGATO, "bind", "--home", str(server.home), "--chat"]
+    unclear = subprocess.run([*command, "home", "plans"], capture_output=True, text=True, check=False)
+    assert "CHANNEL:CHAT" in unclear.stderr
     unknown = subprocess.run([*command, "mine:nowhere", "plans"], capture_output=True, text=True, check=False)
     assert unknown.returncode != 0
     assert "mine:home" in unknown.stderr

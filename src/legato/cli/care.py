@@ -181,10 +181,11 @@ def bind(home: Path | None, name: str, what: str, *, chat: bool) -> None:
     with gateway(home) as client:
         conversation = resolve(client, what)
         if chat:
-            account, _, place = name.partition(":")
-            place, _, thread = place.partition(":")
+            account, place, thread = [*name.split(":", 2), "", ""][:3]
+            if not account or not place:
+                raise BadInput("Say which chat, as CHANNEL:CHAT or CHANNEL:CHAT:THREAD.")
             body = {"conversation": conversation["id"], "thread": thread}
-            client.put(path_of("v1", "chats", account, place or "?"), body)
+            client.put(path_of("v1", "chats", account, place), body)
             click.echo(f"The chat {name} goes on in {conversation['id']}.")
             return
         client.put(path_of("v1", "conversations", conversation["id"], "aliases", name))
