@@ -18,7 +18,7 @@ from legato.domain.ids import ConversationId, PrincipalId, TurnId
 from legato.domain.portable import Line, Mended
 from legato.domain.turns import Dedup, Turn, Usage
 from legato.engine.worker import Worker
-from legato.errors import BadInput, Draining, Unavailable, UnknownHandle
+from legato.errors import BadInput, Draining, Unavailable
 from legato.store import directory, identities, inbox, keys, outbox, portable, requests, search, trash, turns
 from legato.store.database import Database, Hint, Tx
 from legato.store.identities import Identity
@@ -197,20 +197,9 @@ class Keeping(ABC):
     async def move_chat(
         self, principal: PrincipalId, account: str, chat: str, thread: str, handle: Handle
     ) -> tuple[Address, Conversation]:
-        """Let a chat go on in another conversation. Only where somebody has written: nobody is sent what he never
-        asked for."""
+        """Let a chat of a principal go on in another conversation."""
         conversation = await self.find(principal, handle)
-        known = {(a.account, a.chat, a.thread): a for a, _ in await self.chats(principal)}
-        address = known.get((account, chat, thread))
-        if address is None:
-            here = ", ".join(":".join(filter(None, place)) for place in [*known][:20])
-            raise UnknownHandle(
-                f"You have no chat {chat!r} on {account!r}; write something there first."
-                + (f" Known are: {here}." if here else ""),
-                param="chat",
-            )
-        await self._db.write(inbox.move, principal, address, conversation.id)
-        return address, conversation
+        return await self._db.write(inbox.move_chat, principal, account, chat, thread, conversation.id), conversation
 
     async def fork(
         self, principal: PrincipalId, handle: Handle, at: int | None = None, *, dedup: Dedup | None = None

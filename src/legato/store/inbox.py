@@ -12,6 +12,7 @@ from legato.domain.channels import MessageKey
 from legato.domain.handles import Address, ById
 from legato.domain.ids import ConversationId, NodeId, PrincipalId
 from legato.domain.turns import Admission, Submission
+from legato.errors import UnknownHandle
 from legato.store import directory, turns
 from legato.store.database import Tx, one
 
@@ -66,6 +67,23 @@ async def move(tx: Tx, principal: PrincipalId, address: Address, to: Conversatio
     if present is not None and present.id != to:
         await tx.run("remember_previous", address=address.value, previous=present.id)
     return to
+
+
+async def move_chat(
+    tx: Tx, principal: PrincipalId, account: str, chat: str, thread: str, to: ConversationId
+) -> Address:
+    """Let a chat go on elsewhere. Only one where its owner has written: nobody is sent what he never asked for."""
+    known = {(a.account, a.chat, a.thread): a for a, _ in await directory.addresses(tx, principal)}
+    address = known.get((account, chat, thread))
+    if address is None:
+        here = ", ".join(":".join(filter(None, place)) for place in [*known][:20])
+        raise UnknownHandle(
+            f"You have no chat {chat!r} on {account!r}; write something there first."
+            + (f" Known are: {here}." if here else ""),
+            param="chat",
+        )
+    await move(tx, principal, address, to)
+    return address
 
 
 async def readdress(tx: Tx, before: Address, now: Address) -> None:
