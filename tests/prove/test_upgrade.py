@@ -48,13 +48,15 @@ def test_nothing_is_lost_while_a_newer_version_is_rolled_out(
     rolled_out = threading.Event()
 
     def rollout(seed: int, nodes: int) -> Iterator[Fault]:
-        yield Fault(after=1, kind="kill", node=0)
-        versions.append(asyncio.run(_versions(pg_url)))
-        monkeypatch.setenv("PYTHONPATH", str(newer), prepend=":")
-        for node in range(nodes):
-            yield Fault(after=1, kind="drain", node=node)
+        try:
+            yield Fault(after=1, kind="kill", node=0)
             versions.append(asyncio.run(_versions(pg_url)))
-        rolled_out.set()
+            monkeypatch.setenv("PYTHONPATH", str(newer), prepend=":")
+            for node in range(nodes):
+                yield Fault(after=1, kind="drain", node=node)
+                versions.append(asyncio.run(_versions(pg_url)))
+        finally:
+            rolled_out.set()
 
     monkeypatch.setattr(plan, "faults", rollout)
     monkeypatch.setattr(drill, "_wait", lambda stopping, seconds: rolled_out.wait(seconds))

@@ -15,7 +15,7 @@ from golden import raw, story
 from golden.make import FOLDER, all_golden, load
 from legato.domain.turns import LEGAL, Status
 from legato.errors import StoreUnavailable
-from legato.store import blobs, directory
+from legato.store import blobs, directory, postgres
 from legato.store.database import Tx
 from legato.store.migrate import migrate, migrations
 from legato.store.postgres import Postgres
@@ -84,6 +84,43 @@ async def test_processes_that_start_at_once_migrate_once(pg_url: str) -> None:
     for db in opened:
         assert await db.write(migrate) == []
         await db.close()
+
+
+async def test_a_migration_and_a_node_at_work_that_wait_for_each_other_both_get_through(pg_url: str) -> None:
+    async def older(tx: Tx) -> list[str]:
+        return await migrate(tx, upto=7)
+
+    await raw.transact(pg_url, older)
+    at_work = await asyncpg.connect(pg_url, server_settings={"deadlock_timeout": "60s"})  # so the migration is undone
+    try:
+        async with at_work.transaction():
+            await at_work.execute("delete from turns")
+            opening = asyncio.create_task(Postgres.open(pg_url, connections=2))
+            while not await raw.rows(pg_url, "select 1 from pg_locks where not granted"):
+                assert not opening.done(), "it did not wait for us"
+            await at_work.execute("delete from conversations")
+        await (await asyncio.wait_for(opening, 30)).close()
+    finally:
+        await at_work.close()
+    assert await versions(pg_url) == [(m.version, m.name) for m in migrations("postgres")]
+
+
+async def test_a_migration_that_is_kept_waiting_too_long_says_by_what(
+    pg_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres, "MAX_TRIES", 1)
+    async with raw.opened(pg_url):
+        pass
+    await raw.execute(pg_url, "delete from schema_version where version = 8")
+    holding = await asyncpg.connect(pg_url)
+    try:
+        async with holding.transaction():
+            await holding.execute("lock table conversations in access share mode")
+            with pytest.raises(StoreUnavailable) as refusal:
+                await asyncio.wait_for(Postgres.open(pg_url, connections=2), 30)
+        assert "holds the tables" in refusal.value.message
+    finally:
+        await holding.close()
 
 
 @pytest.mark.parametrize("obstacle", ["blobs", "search_documents"])

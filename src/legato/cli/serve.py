@@ -10,7 +10,6 @@ import gc
 import os
 import signal
 import socket
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -133,7 +132,7 @@ def _drain_on_signals(app: App, server: uvicorn.Server, private: bool) -> asynci
 
 
 def _tell_the_end_of_input(loop: asyncio.AbstractEventLoop, tell: Callable[[], None]) -> None:
-    while sys.stdin.buffer.read(1024):
+    while os.read(0, 1024):  # not by sys.stdin: its lock, held here, would be an error when Python leaves
         pass
     with suppress(RuntimeError):  # closed: we are leaving already
         loop.call_soon_threadsafe(tell)

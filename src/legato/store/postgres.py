@@ -101,11 +101,8 @@ class Postgres:
         if look:
             return self
         try:
-            async with (
-                self._alone() as connection,
-                connection.transaction(),
-            ):  # an index of a large store takes its time
-                await _migrate_alone(PostgresTx(connection))
+            async with self._alone() as connection:  # an index of a large store takes its time
+                await _migrate_among_others(connection)
         except BaseException:
             await self.close()
             raise
@@ -113,13 +110,22 @@ class Postgres:
         return self
 
     async def write(self, transaction: Transaction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._run({}, transaction, *args, **kwargs)
+
+    async def read(self, transaction: Transaction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._run({"isolation": "repeatable_read", "readonly": True}, transaction, *args, **kwargs)
+
+    async def _run(
+        self, how: dict[str, Any], transaction: Transaction[P, T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """A transaction that lost a race is run again: the loser of two writers, or who stood in a migration's way."""
         for attempt in range(1, MAX_TRIES + 1):
             try:
-                async with self._pool.acquire(timeout=30) as connection, connection.transaction():
+                async with self._pool.acquire(timeout=30) as connection, connection.transaction(**how):
                     return await transaction(PostgresTx(connection), *args, **kwargs)
             except _LOST_RACE as error:
                 if attempt == MAX_TRIES:
-                    raise Defect(f"The schema refused a write {attempt} times: {error}") from error
+                    raise Defect(f"PostgreSQL refused a transaction {attempt} times: {error}") from error
             except asyncpg.IntegrityConstraintViolationError as error:
                 raise Defect(f"The schema refused a write: {error}") from error
             except (*_UNREACHABLE, TimeoutError) as error:
@@ -128,18 +134,6 @@ class Postgres:
                 raise StoreUnavailable(f"PostgreSQL refused: {error}. {_ADVICE}") from error
             await asyncio.sleep(random.uniform(0, 0.005 * attempt))
         raise AssertionError("unreachable")
-
-    async def read(self, transaction: Transaction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        try:
-            async with (
-                self._pool.acquire(timeout=30) as connection,
-                connection.transaction(isolation="repeatable_read", readonly=True),
-            ):
-                return await transaction(PostgresTx(connection), *args, **kwargs)
-        except (*_UNREACHABLE, TimeoutError) as error:
-            raise self._gone(error) from error
-        except asyncpg.PostgresError as error:
-            raise StoreUnavailable(f"PostgreSQL refused: {error}. {_ADVICE}") from error
 
     async def scrub(self) -> None:
         async with self._alone() as connection:
@@ -261,7 +255,25 @@ def _cannot_reach(url: str, error: BaseException) -> StoreUnavailable:
 async def _migrate_alone(tx: Tx) -> list[str]:
     """Several processes may start at once: one migrates, the others wait and find it done."""
     await tx.script(f"select pg_advisory_xact_lock({MIGRATION_LOCK})")
+    await tx.script("set local lock_timeout = '3s'")
     return await migrate(tx)
+
+
+async def _migrate_among_others(connection: Any) -> None:
+    """While older nodes work on. A migration takes tables in another order than they do, and what it waits for, all
+    of them wait for: so it waits briefly, gives everything back, and tries again."""
+    for attempt in range(1, MAX_TRIES + 1):
+        try:
+            async with connection.transaction():
+                await _migrate_alone(PostgresTx(connection))
+            return
+        except (asyncpg.DeadlockDetectedError, asyncpg.LockNotAvailableError) as error:
+            if attempt == MAX_TRIES:
+                raise StoreUnavailable(
+                    f"The schema could not be brought up to date, {attempt} times: {error}. Nothing was changed. "
+                    f"Something holds the tables (a backup, a console with an open transaction); start again after it."
+                ) from error
+        await asyncio.sleep(random.uniform(0, 0.1 * attempt))
 
 
 async def _impatient(connection: Any) -> None:
