@@ -23,6 +23,8 @@ from legato.store.verify import verify
 
 GOLDEN = all_golden()
 NEWEST = migrations("sqlite")[-1]
+WAITS = """select 1 from pg_locks where not granted
+    and database = (select oid from pg_database where datname = current_database())"""
 REFUSED = (apsw.ConstraintError, asyncpg.IntegrityConstraintViolationError)
 
 
@@ -96,7 +98,7 @@ async def test_a_migration_and_a_node_at_work_that_wait_for_each_other_both_get_
         async with at_work.transaction():
             await at_work.execute("delete from turns")
             opening = asyncio.create_task(Postgres.open(pg_url, connections=2))
-            while not await raw.rows(pg_url, "select 1 from pg_locks where not granted"):
+            while not await raw.rows(pg_url, WAITS):
                 assert not opening.done(), "it did not wait for us"
             await at_work.execute("delete from conversations")
         await (await asyncio.wait_for(opening, 30)).close()
