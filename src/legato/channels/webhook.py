@@ -11,7 +11,6 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-import aiohttp
 import msgspec
 from msgspec import Meta, Struct
 
@@ -21,6 +20,7 @@ from legato.domain.channels import Attached, Inbound, Sender
 from legato.domain.handles import Address
 from legato.engine.protocols import Doubtful, Inlet, NotSent, Rejected
 from legato.errors import BadInput, Conflict, Forbidden, Unavailable
+from legato.outgoing import NoConnection, Server
 
 KIND = "webhook"
 REMEMBERED = 10_000
@@ -62,10 +62,10 @@ class Webhook:
 
     def __init__(self, account: str, *, secret: str, url: str, limit: int) -> None:
         self.account, self.limit = account, limit
-        self._secret, self._url = secret, url
+        self._secret = secret
+        self._bridge = Server(url) if url else None
         self._inlet: Inlet | None = None
         self._seen: OrderedDict[str, float] = OrderedDict()
-        self._session: aiohttp.ClientSession | None = None
 
     def size(self, text: str) -> int:
         return len(text)
@@ -116,19 +116,18 @@ class Webhook:
         )
 
     async def send(self, address: Address, text: str, *, key: str, reply_to: str | None = None) -> str:
-        if not self._url:
+        if self._bridge is None:
             raise Rejected(f"The channel {self.account!r} has no url to send to.")
         message = {"key": key, "chat": address.chat, "thread": address.thread, "text": text, "reply_to": reply_to}
         body = msgspec.json.encode(message)
         headers = {"Content-Type": "application/json", **sign(self._secret, int(time.time()), body)}
-        session = self._session = self._session or aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(TIMEOUT))
         try:
-            async with session.post(self._url, data=body, headers=headers, allow_redirects=False) as answer:
-                told = await answer.content.read(64 * 1024)
-        except aiohttp.ClientConnectorError as error:
-            raise NotSent(f"The bridge does not answer: {error.os_error.strerror}.") from error
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise Doubtful(f"The bridge hung up: {type(error).__name__}.") from error
+            async with asyncio.timeout(TIMEOUT), self._bridge.ask("POST", "", body, headers) as answer:
+                told = await answer.text(64 * 1024)
+        except NoConnection as error:
+            raise NotSent(f"The bridge does not answer: {error}.") from error
+        except OSError as error:
+            raise Doubtful(f"The bridge hung up: {error or type(error).__name__}.") from error
         if answer.status in (408, 425, 429) or answer.status >= 500:
             raise NotSent(f"The bridge answered {answer.status}.", _seconds(answer.headers.get("retry-after")))
         if not 200 <= answer.status < 300:
@@ -139,8 +138,8 @@ class Webhook:
         """A bridge is not told."""
 
     async def close(self) -> None:
-        if self._session is not None:
-            await self._session.close()
+        if self._bridge is not None:
+            self._bridge.close()
 
 
 def _seconds(header: str | None) -> float | None:

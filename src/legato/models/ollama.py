@@ -3,13 +3,17 @@
 It is asked once, at the start, where no other model is configured; whoever does not run one waits for nothing.
 """
 
-import aiohttp
+import asyncio
+
 import msgspec
 from msgspec import Struct
 
 from legato.config import ModelConfig
+from legato.errors import BadConfig
+from legato.outgoing import Server
 
 WITHIN = 0.5  # seconds
+MAX_TAGS = 4 * 1024 * 1024
 
 
 class _Model(Struct):
@@ -25,11 +29,12 @@ async def find(url: str) -> dict[str, ModelConfig]:
     if not url:
         return {}
     try:
-        timeout = aiohttp.ClientTimeout(total=WITHIN)
-        async with aiohttp.ClientSession(timeout=timeout) as session, session.get(f"{url.rstrip('/')}/api/tags") as got:
-            tags = msgspec.json.decode(await got.read(), type=_Tags)
-    except (TimeoutError, aiohttp.ClientError, msgspec.MsgspecError, ValueError):
+        server = Server(url)
+        async with asyncio.timeout(WITHIN), server.ask("GET", "/api/tags") as answer:
+            tags = msgspec.json.decode(await answer.text(MAX_TAGS), type=_Tags)
+    except (OSError, BadConfig, msgspec.MsgspecError):
         return {}  # most people run none
+    server.close()
     return {
         model.name: ModelConfig(kind="openai-chat", base_url=f"{url.rstrip('/')}/v1", model=model.name)
         for model in tags.models

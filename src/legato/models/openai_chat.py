@@ -1,18 +1,17 @@
 """Any server that speaks OpenAI's Chat Completions, streamed.
 
-Thin on purpose: this is the hot path of every token. Chunks are msgspec structs, the HTTP client is aiohttp, and the
-stream is read as lines, wherever the chunks of the network end. What a server adds that nobody asked for (comments,
-keep-alives, unknown fields) is passed over; what it says is wrong becomes an error that says so.
+Thin on purpose: this is the hot path of every token. Chunks are msgspec structs, the HTTP client does no more than is
+needed, and the stream is read as lines, wherever the reads of the network end. What a server adds that nobody asked
+for (comments, keep-alives, unknown fields) is passed over; what it says is wrong becomes an error that says so.
 """
 
 import asyncio
 import random
 import re
 from collections.abc import AsyncGenerator, Iterator
-from contextlib import aclosing
 from typing import Any
+from urllib.parse import quote
 
-import aiohttp
 import msgspec
 import structlog
 from msgspec import Struct
@@ -33,11 +32,11 @@ from legato.engine.protocols import (
     TextChunk,
 )
 from legato.errors import BadInput, ContextTooLarge, Invalid, ModelUnavailable
+from legato.outgoing import Server
 
 logger = structlog.get_logger(__name__)
 
-CONNECT_WITHIN = 10.0
-SILENT_AT_MOST = 300.0
+WINDOW_WITHIN = 10.0
 MAX_LINE = 16 * 1024 * 1024
 TRIES = 4
 LONGEST_WAIT = 30.0  # seconds between two tries
@@ -100,27 +99,22 @@ class OpenAIChat:
 
     def __init__(self, *, base_url: str, model: str, api_key: str = "", pause: float = 0.5) -> None:
         self._pause = pause
-        self._base_url = base_url.rstrip("/")
-        self._url = f"{self._base_url}/chat/completions"
         self._model = model
-        self._headers = {"Content-Type": "application/json", "Accept": "text/event-stream"}
+        headers = {"Content-Type": "application/json", "Accept": "text/event-stream"}
         if api_key:
-            self._headers["Authorization"] = f"Bearer {api_key}"
-        self._session: aiohttp.ClientSession | None = None
+            headers["Authorization"] = f"Bearer {api_key}"
+        self._server = Server(base_url, headers)
 
     async def close(self) -> None:
-        if self._session is not None:
-            await self._session.close()
+        self._server.close()
 
     async def window(self, name: str | None) -> int | None:
         """How many tokens the model takes, where the server tells it, or its name does."""
         wanted = name or self._model
-        url = f"{self._base_url}/models/{wanted}"
         try:
-            timeout = aiohttp.ClientTimeout(total=CONNECT_WITHIN)
-            async with self._client().get(url, headers=self._headers, timeout=timeout) as response:
-                told = msgspec.json.decode(await response.content.read(65_536)) if response.status == 200 else {}
-        except (TimeoutError, aiohttp.ClientError, msgspec.DecodeError):
+            async with asyncio.timeout(WINDOW_WITHIN), self._server.ask("GET", f"/models/{quote(wanted)}") as answer:
+                told = msgspec.json.decode(await answer.text(65_536)) if answer.status == 200 else {}
+        except (OSError, msgspec.DecodeError):
             told = {}
         found = [told.get(field) for field in _WINDOW_FIELDS] if isinstance(told, dict) else []
         return next((n for n in found if isinstance(n, int) and n > 0), None) or windows.known(wanted)
@@ -131,41 +125,28 @@ class OpenAIChat:
         for attempt in range(TRIES):
             begun = False
             try:
-                async with aclosing(self._said(body)) as reads:
-                    async for events in reads:
-                        for event in events:
+                async with self._server.ask("POST", "/chat/completions", body) as answer:
+                    if answer.status != 200:
+                        raise _refused(
+                            answer.status, await answer.text(4096), _seconds(answer.headers.get("retry-after"))
+                        )
+                    reader = _Reader()
+                    async for data in answer:
+                        for event in reader.read(data):
                             begun = True
                             yield event
+                    for event in reader.end():
+                        yield event
                 return
-            except _Retryable as error:
+            except (OSError, _Retryable) as failure:
+                error = (
+                    failure if isinstance(failure, _Retryable) else _Retryable(f"The model's server failed: {failure}.")
+                )
                 if begun or attempt == TRIES - 1:
-                    raise
+                    raise error from failure
                 wait = error.wait if error.wait is not None else random.uniform(0.5, 1.5) * self._pause * 2**attempt
                 logger.info("the model is asked again", error=error.message, wait=wait)
                 await asyncio.sleep(wait)
-
-    async def _said(self, body: bytes) -> AsyncGenerator[Iterator[ModelEvent], None]:
-        """What is said, a read of the network at a time: each step of an asynchronous generator costs."""
-        try:
-            async with self._client().post(self._url, data=body, headers=self._headers) as response:
-                if response.status != 200:
-                    wait = _seconds(response.headers.get("retry-after"))
-                    raise _refused(response.status, await response.content.read(4096), wait)
-                reader = _Reader()
-                async for data in response.content.iter_any():
-                    yield reader.read(data)
-                yield reader.end()
-        except (TimeoutError, aiohttp.ClientError) as error:
-            raise _Retryable(f"The model's server failed: {error or type(error).__name__}.") from error
-
-    def _client(self) -> aiohttp.ClientSession:
-        if self._session is None:
-            timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_WITHIN, sock_read=SILENT_AT_MOST)
-            connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=60)
-            self._session = aiohttp.ClientSession(
-                timeout=timeout, connector=connector, cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=True
-            )
-        return self._session
 
 
 # -- what is sent
