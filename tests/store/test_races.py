@@ -613,3 +613,20 @@ async def test_a_second_holder_never_sees_the_first_ones_lease(crowd: Crowd, db:
         range(1, len(kept) + 1)
     )
     assert (await heir(db, lease)).fence == lease.fence + 1
+
+
+async def test_a_process_that_stands_still_in_mid_statement_is_not_waited_for(pg_url: str) -> None:
+    """Between a statement's first message and its second no timeout of the server looks after its locks."""
+    db = await open_database(pg_url)
+    standing = await asyncpg.connect(pg_url, server_settings={"application_name": "legato"})
+    try:
+        lease = await start(db, WORK)
+        await standing.execute("begin; set idle_in_transaction_session_timeout = '5s'; set statement_timeout = '5s'")
+        await standing.execute("select 1 from conversations for update")
+        await standing.prepare("select 2")  # and then nothing
+        async with asyncio.timeout(20):
+            await end(db, lease)
+        assert (await turn(db, lease.turn.id)).status == "done"
+    finally:
+        standing.terminate()
+        await db.close()

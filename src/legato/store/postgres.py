@@ -11,10 +11,12 @@ import random
 import re
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
 import asyncpg
+import structlog
 from msgspec import json
 
 from legato.domain.ids import new_id
@@ -26,6 +28,7 @@ from legato.store.migrate import migrate
 from legato.store.statements import Dialect, statements
 
 T = TypeVar("T")
+logger = structlog.get_logger(__name__)
 
 CHANNEL = "legato"
 MAX_TRIES = 8
@@ -33,9 +36,17 @@ SCRUBBED = (
     *("conversations", "aliases", "freed_aliases", "turns", "entries", "turn_events", "deliveries", "blobs"),
     *("search_documents", "requests", "previews"),
 )
+MANY = 1000  # rows in one statement, so that none takes long
 GATHER = 0.015
 MAX_PAYLOAD = 7000
 MIGRATION_LOCK = 0x4C676174
+
+_NAME = "legato"
+_END_STALLED = f"""
+    select pg_terminate_backend(pid) from pg_stat_activity
+    where datname = current_database() and usename = current_user and application_name = '{_NAME}'
+        and state = 'active' and wait_event = 'ClientRead' and state_change < now() - interval '4 seconds'
+"""
 
 _LOST_RACE = (
     asyncpg.UniqueViolationError,  # someone made it first: the second run finds it
@@ -67,8 +78,9 @@ class PostgresTx:
         return await self._connection.fetch(statement.text, *statement.bind(params))  # type: ignore[no-any-return]
 
     async def many(self, name: str, rows: Iterable[dict[str, object]], /) -> None:
-        statement = self._statements[name]
-        await self._connection.executemany(statement.text, [statement.bind(row) for row in rows])
+        statement, left = self._statements[name], iter(rows)
+        while some := [statement.bind(row) for row in islice(left, MANY)]:
+            await self._connection.executemany(statement.text, some)
 
     async def script(self, text: str, /) -> None:
         await self._connection.execute(text)
@@ -93,7 +105,14 @@ class Postgres:
         """Connect, bring the schema up to date, listen for hints. Who only wants to look leaves it as it is."""
         try:
             pool = await asyncpg.create_pool(
-                url, min_size=1, max_size=connections, timeout=10, command_timeout=60, reset=_no_reset, init=_impatient
+                url,
+                min_size=1,
+                max_size=connections,
+                timeout=10,
+                command_timeout=60,
+                reset=_no_reset,
+                init=_impatient,
+                server_settings={"application_name": _NAME},
             )
         except _NO_ENTRY as error:
             raise _cannot_reach(url, error) from error
@@ -126,6 +145,10 @@ class Postgres:
             except _LOST_RACE as error:
                 if attempt == MAX_TRIES:
                     raise Defect(f"PostgreSQL refused a transaction {attempt} times: {error}") from error
+            except asyncpg.LockNotAvailableError as error:
+                if attempt == MAX_TRIES:
+                    raise StoreUnavailable(f"PostgreSQL keeps locked what is needed: {error}. Try again.") from error
+                await self._end_stalled()
             except asyncpg.IntegrityConstraintViolationError as error:
                 raise Defect(f"The schema refused a write: {error}") from error
             except (*_UNREACHABLE, TimeoutError) as error:
@@ -134,6 +157,14 @@ class Postgres:
                 raise StoreUnavailable(f"PostgreSQL refused: {error}. {_ADVICE}") from error
             await asyncio.sleep(random.uniform(0, 0.005 * attempt))
         raise AssertionError("unreachable")
+
+    async def _end_stalled(self) -> None:
+        """End the sessions of processes that stand still between the messages of one statement (stopped, cut off):
+        the server's own timeouts do not see them, and they hold their locks for as long as they stand."""
+        with contextlib.suppress(*_UNREACHABLE, asyncpg.PostgresError, TimeoutError):  # whoever waits tries again
+            async with self._pool.acquire(timeout=10) as connection:
+                if ended := await connection.fetch(_END_STALLED):
+                    logger.warning("sessions that stood still with locks were ended", sessions=len(ended))
 
     async def scrub(self) -> None:
         async with self._alone() as connection:
@@ -278,9 +309,10 @@ async def _migrate_among_others(connection: Any) -> None:
 
 async def _impatient(connection: Any) -> None:
     """A transaction awaits nothing but its statements. A process that stands still in one (stopped, cut off) must not
-    hold its locks: others go on after this time."""
+    hold its locks: others go on after this time, or look what it is that they wait for."""
     await connection.execute("set idle_in_transaction_session_timeout = '5s'")
-    await connection.execute("set statement_timeout = '30s'")  # also between the messages of one statement
+    await connection.execute("set lock_timeout = '5s'")
+    await connection.execute("set statement_timeout = '30s'")
 
 
 async def _no_reset(_connection: object) -> None:
