@@ -342,7 +342,7 @@ REMOVALS = [
         SEQ,
         "an append that fails takes no position (a savepoint for each transaction of a group)",
         [Change(SQLITE_PY, 'connection.execute("rollback to job")', 'connection.execute("select 1")')],
-        ["store/test_log.py::test_an_append_that_fails_takes_no_position[sqlite]"],
+        ["store/test_log.py::test_one_that_fails_among_many_at_once_fails_alone[sqlite-7]"],
     ),
     Removal(
         SEQ,

@@ -1,5 +1,6 @@
 """The log: entries are appended without a gap, kept for ever, and read as a transcript or as a context."""
 
+import asyncio
 from itertools import count
 from typing import Any
 
@@ -88,6 +89,21 @@ async def test_an_append_that_fails_takes_no_position(db: Database) -> None:
         await db.write(turns.append, lease, [said("two", "assistant"), draft(Pin(99))])
     assert await db.write(turns.append, lease, [said("two", "assistant")]) == (2, 2)
     assert await transcript(db, lease.turn.conversation_id) == ["one", "two"]
+
+
+@pytest.mark.parametrize("bad", [1, 7, 19])
+async def test_one_that_fails_among_many_at_once_fails_alone(db: Database, bad: int) -> None:
+    leases = [await start(db, Slug(f"talk-{n}"), "one") for n in range(20)]
+    drafts = [[said("two", "assistant"), draft(Pin(99) if n == bad else Note("three"))] for n in range(20)]
+    places = await asyncio.gather(
+        *(db.write(turns.append, lease, some) for lease, some in zip(leases, drafts, strict=True)),
+        return_exceptions=True,
+    )
+    assert [place for place in places if place != (2, 3)] == [places[bad]]
+    assert isinstance(places[bad], Defect)
+    for n, lease in enumerate(leases):
+        there = await db.read(log.read_transcript, lease.turn.conversation_id)
+        assert [entry.seq for entry in there] == ([1] if n == bad else [1, 2, 3])
 
 
 async def test_the_schema_refuses_a_second_entry_at_a_position(db: Database) -> None:

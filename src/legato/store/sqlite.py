@@ -1,8 +1,9 @@
 """SQLite: one file, one owner, one writer thread with group commit.
 
-A disk syncs a few thousand times a second and writes a hundred times more. So the writer takes every transaction
-that waits, runs each in a savepoint (each still atomic alone), and commits them together: many transactions share
-one fsync, and nobody hears of success before it. Groups form by themselves while the last sync is under way.
+A disk syncs a few thousand times a second and writes a hundred times more. So the writer takes every transaction that
+waits, runs one after the other, and commits them together: many transactions share one fsync, and nobody hears of
+success before it. Each is still atomic alone: where one fails, all run anew with a savepoint around each. Groups form
+by themselves while the last sync is under way.
 
 Readers have connections and threads of their own; in WAL mode they never wait for the writer. apsw bundles a
 current SQLite, because a corruption bug of WAL mode is still in the one many systems ship.
@@ -204,27 +205,38 @@ class Sqlite:
         return group
 
     def _commit(self, connection: apsw.Connection, group: list[Job]) -> list[Outcome]:
-        """Run each job in a savepoint and commit them all with one sync."""
-        outcomes: list[Outcome] = []
+        """Run all jobs and commit them with one sync. Where one fails, all are run anew, so that it fails alone."""
         tx = SqliteTx(connection)
         connection.execute("begin immediate")
         try:
-            for job, _ in group:
-                connection.execute("savepoint job")
-                try:
-                    outcomes.append((_drive(job(tx)), None))
-                except BaseException as error:
-                    if not connection.in_transaction:  # a full disk ends the whole transaction, not only this job
-                        raise
-                    connection.execute("rollback to job")
-                    outcomes.append((None, self._translated(error)))
-                connection.execute("release job")
+            try:
+                outcomes: list[Outcome] = [(_drive(job(tx)), None) for job, _ in group]
+            except BaseException:
+                if len(group) == 1 or not connection.in_transaction:  # a full disk ends the whole transaction
+                    raise
+                connection.execute("rollback")
+                connection.execute("begin immediate")
+                outcomes = [self._apart(connection, tx, job) for job, _ in group]
             connection.execute("commit")
         except BaseException:
             if connection.in_transaction:
                 connection.execute("rollback")
             raise
         return outcomes
+
+    def _apart(self, connection: apsw.Connection, tx: SqliteTx, job: Callable[[SqliteTx], Any]) -> Outcome:
+        """A job that takes nothing with it when it fails."""
+        outcome: Outcome
+        connection.execute("savepoint job")
+        try:
+            outcome = _drive(job(tx)), None
+        except BaseException as error:
+            if not connection.in_transaction:
+                raise
+            connection.execute("rollback to job")
+            outcome = None, self._translated(error)
+        connection.execute("release job")
+        return outcome
 
     # -- reader threads
 
