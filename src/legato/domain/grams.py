@@ -20,7 +20,10 @@ MAX_QUERY = 200
 
 def normalise(text: str) -> str:
     """One form for what looks the same: width, case, and runs of white space."""
-    return " ".join(unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold()).split())
+    if not text.isascii():
+        text = unicodedata.normalize("NFKC", text)
+    folded = text.casefold()
+    return " ".join((folded if folded.isascii() else unicodedata.normalize("NFKC", folded)).split())
 
 
 def contains(text: str, query: str) -> bool:

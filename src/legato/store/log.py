@@ -193,13 +193,6 @@ async def entries_of_turn(tx: Tx, turn: Turn) -> list[Entry]:
     return [_entry(row) for row in rows]
 
 
-async def entries_during(tx: Tx, turn: Turn) -> list[Entry]:
-    """What was written while a turn had the conversation: by itself and by those that joined it."""
-    if turn.first_seq is None or turn.last_seq is None:
-        return []
-    return await entries_at(tx, turn.conversation_id, turn.first_seq, turn.last_seq)
-
-
 async def entries_at(tx: Tx, conversation_id: ConversationId, first: int, last: int) -> list[Entry]:
     """The entries that a conversation itself (not its ancestors) holds at positions."""
     rows = await tx.run("entries_between", conversation=conversation_id, first=first, last=last)

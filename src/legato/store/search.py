@@ -13,7 +13,7 @@ from legato.domain.entries import AnyBody, Entry, Message, Note, Reasoning, Tool
 from legato.domain.grams import MAX_QUERY, contains, grams, normalise, query_grams, tag
 from legato.domain.ids import ConversationId, PrincipalId, TurnId
 from legato.errors import BadInput
-from legato.store import directory, log, turns
+from legato.store import directory, log
 from legato.store.database import Database, Row, Tx, one
 
 STRETCH = 16_000  # characters of one document; longer texts become several that overlap by a query's length
@@ -60,15 +60,15 @@ async def index_some(db: Database, limit: int = 100) -> int:
 async def _documents(tx: Tx, limit: int) -> list[tuple[TurnId, list[_Document]]]:
     """What to index of the turns that ended."""
     ended = []
-    for (turn_id,) in await tx.run("unindexed_turns", limit=limit):
-        turn = await turns.get(tx, turn_id)
-        tags = {tag("y", turn.principal), tag("z", turn.conversation_id)}
+    for turn_id, principal, conversation_id, first, last in await tx.run("unindexed_turns", limit=limit):
+        tags = {tag("y", principal), tag("z", conversation_id)}
+        wrote = first is not None and last is not None
         documents = [
-            _Document(turn.conversation_id, entry.seq, " ".join(sorted(grams(piece) | tags)))
-            for entry in await log.entries_during(tx, turn)
+            _Document(conversation_id, entry.seq, " ".join(sorted(grams(piece) | tags)))
+            for entry in (await log.entries_at(tx, conversation_id, first, last) if wrote else ())
             for piece in _stretches(normalise(text_of(entry.body)))
         ]
-        ended.append((turn.id, documents))
+        ended.append((turn_id, documents))
     return ended
 
 

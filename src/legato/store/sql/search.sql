@@ -1,6 +1,6 @@
 -- name: unindexed_turns
 -- Turns that ended and are not yet in the search index. One that joined another is indexed with it.
-select id from turns
+select id, principal, conversation_id, first_seq, last_seq from turns
 where indexed_at is null and ended_at is not null and status <> 'joined' order by ended_at limit :limit;
 
 -- name: mark_indexed
