@@ -208,7 +208,7 @@ async def events(call: Call) -> Response:
     """`GET /v1/conversations/{id}/events`: everything that happens in it, from what is under way now, or from
     `Last-Event-ID` on; `0` is the very beginning."""
     conversation = await find(call)
-    last_seen = call.request.headers.get("last-event-id")
+    last_seen = call.headers.get("last-event-id")
     if last_seen is None:
         after, seen = (await call.gateway.last_ended(conversation)), -1
     else:

@@ -45,8 +45,8 @@ class Api(Struct, frozen=True):
 class Call:
     """One request, by someone who is known."""
 
-    def __init__(self, api: Api, request: Request, caller: Caller) -> None:
-        self.api, self.request, self.caller = api, request, caller
+    def __init__(self, api: Api, request: Request, headers: dict[str, str], caller: Caller) -> None:
+        self.api, self.request, self.headers, self.caller = api, request, headers, caller
         self.raw = b""
 
     @property
@@ -108,11 +108,11 @@ class Call:
     def session_echo(self) -> dict[str, str]:
         """The session header as it was sent."""
         value = self._header(SESSION_HEADERS[0])
-        return {"X-Hermes-Session-Id": self.request.headers[SESSION_HEADERS[0]]} if value is not None else {}
+        return {"X-Hermes-Session-Id": self.headers[SESSION_HEADERS[0]]} if value is not None else {}
 
     @property
     def busy(self) -> Busy:
-        value = self.request.headers.get("x-legato-busy", "queue").lower()
+        value = self.headers.get("x-legato-busy", "queue").lower()
         for policy in get_args(Busy):
             if value == policy:
                 return policy  # type: ignore[no-any-return]  # get_args of a Literal
@@ -121,7 +121,7 @@ class Call:
     @property
     def dedup_key(self) -> str | None:
         """The idempotency key, within this route."""
-        key = self.request.headers.get("idempotency-key")
+        key = self.headers.get("idempotency-key")
         if key is None:
             return None
         if not 1 <= len(key) <= 255:
@@ -136,7 +136,7 @@ class Call:
     @property
     def is_retry(self) -> bool:
         """Whether a client library says that it sends this again by itself."""
-        return bool(whole(self.request.headers.get("x-stainless-retry-count", "0")))
+        return bool(whole(self.headers.get("x-stainless-retry-count", "0")))
 
     @property
     def request_hash(self) -> str:
@@ -149,7 +149,7 @@ class Call:
 
     def _header(self, name: str) -> str | None:
         """A header's value; what was sent as UTF-8 is read as UTF-8."""
-        value = self.request.headers.get(name)
+        value = self.headers.get(name)
         if value is None:
             return None
         try:
@@ -168,19 +168,20 @@ def whole(text: str) -> int | None:
 
 async def admit(api: Api, request: Request) -> Call:
     """Let a request in, or say why not."""
-    refuse_foreign(api, request)
-    caller = await api.check_key(bearer(request))
+    headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in reversed(request.scope["headers"])}
+    _refuse_foreign(api, headers)
+    caller = await api.check_key(bearer(headers))
     if caller is None:
         raise Unauthenticated("That API key is not known here, or was revoked.")
-    return Call(api, request, caller)
+    return Call(api, request, headers, caller)
 
 
-def refuse_foreign(api: Api, request: Request) -> None:
+def _refuse_foreign(api: Api, headers: dict[str, str]) -> None:
     """A page of another site may not speak for the user, nor reach us under another name."""
-    host = request.headers.get("host", "")
+    host = headers.get("host", "")
     if api.loopback_only and _parts(f"//{host}").hostname not in _LOOPBACK:
         raise Forbidden(f"This gateway is not known as {host!r}.")
-    origin = request.headers.get("origin")
+    origin = headers.get("origin")
     if origin is not None and _parts(origin).netloc != host:
         raise Forbidden(f"Requests from {origin!r} are not allowed.")
 

@@ -210,7 +210,7 @@ async def retrieve(call: Call) -> Response:
 
 def _after(call: Call) -> int:
     """The number of the last event that the client has seen."""
-    last_seen = call.request.headers.get("last-event-id")
+    last_seen = call.headers.get("last-event-id")
     if last_seen is None:
         return call.number("starting_after", -1, least=0, most=2**53)
     number = whole(last_seen)

@@ -4,7 +4,7 @@ Errors of the domain become HTTP here and nowhere else, in the envelope that Ope
 """
 
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -94,9 +94,9 @@ def guarded(endpoint: Endpoint) -> Endpoint:
     return run
 
 
-def bearer(request: Request) -> str:
+def bearer(headers: Mapping[str, str]) -> str:
     """The key that a request carries."""
-    scheme, _, key = request.headers.get("authorization", "").partition(" ")
+    scheme, _, key = headers.get("authorization", "").partition(" ")
     if scheme.lower() != "bearer" or not key.strip():
         raise Unauthenticated()
     return key.strip()

@@ -4,7 +4,7 @@ Each item gets its id and its place when it opens, so what a follower sees and w
 A call gets an id of ours: servers number theirs from 0 in every answer, and a log needs each to mean one call.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from legato.domain.entries import AnyBody, Draft, Message, Reasoning, Text, ToolCall, draft
 from legato.domain.events import AnyEvent, Closed, Delta, ItemKind, Opened
@@ -48,8 +48,15 @@ class Step:
         """Whether the model has said anything."""
         return bool(self._items)
 
-    def take(self, event: ModelEvent) -> Iterator[AnyEvent]:
+    def take(self, event: ModelEvent) -> Iterable[AnyEvent]:
         """One thing the model said."""
+        prose = self._prose
+        if type(event) is TextChunk and event.text and prose is not None and prose.kind == "message":
+            prose.pieces.append(event.text)  # nearly everything is this
+            return (Delta(prose.index, event.text),)
+        return self._take(event)
+
+    def _take(self, event: ModelEvent) -> Iterator[AnyEvent]:
         match event:
             case TextChunk(text=text) | ReasoningChunk(text=text):
                 if text:

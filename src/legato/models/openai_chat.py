@@ -31,7 +31,7 @@ from legato.engine.protocols import (
     ReasoningChunk,
     TextChunk,
 )
-from legato.errors import BadInput, ContextTooLarge, Invalid, ModelUnavailable
+from legato.errors import BadInput, ContextTooLarge, Invalid, LegatoError, ModelUnavailable
 from legato.outgoing import Server
 
 logger = structlog.get_logger(__name__)
@@ -135,6 +135,8 @@ class OpenAIChat:
                         for event in reader.read(data):
                             begun = True
                             yield event
+                        if reader.failure is not None:
+                            raise reader.failure
                     for event in reader.end():
                         yield event
                 return
@@ -232,32 +234,41 @@ def _tool(tool: Tool) -> dict[str, Any]:
 
 
 class _Reader:
-    """Turns what the network brings into model events: lines of server-sent events, wherever its chunks end."""
+    """Turns what the network brings into model events: lines of server-sent events, wherever its reads end."""
 
     def __init__(self) -> None:
+        self.failure: LegatoError | None = None
+        """What is wrong with what came after the last events."""
         self._rest = b""
         self._calls: dict[int, str] = {}
         self._usage = Usage()
         self._reason: str | None = None
         self._done = False
 
-    def read(self, data: bytes) -> Iterator[ModelEvent]:
+    def read(self, data: bytes) -> list[ModelEvent]:
         """The events of some more bytes."""
+        events: list[ModelEvent] = []
         *lines, self._rest = (self._rest + data).split(b"\n")
-        if len(self._rest) > MAX_LINE:
-            raise ModelUnavailable("The model's server sent a line without an end.")
-        for line in lines:
-            if line.startswith(b"data:"):
-                yield from self._take(line[5:].strip())
+        try:
+            for line in lines:
+                if line.startswith(b"data:"):
+                    self._take(line[5:].strip(), events)
+            if len(self._rest) > MAX_LINE:
+                raise ModelUnavailable("The model's server sent a line without an end.")
+        except LegatoError as error:
+            self.failure = error
+        return events
 
     def end(self) -> Iterator[ModelEvent]:
         """What is left, and the end; a stream that stops without one was cut off."""
         yield from self.read(b"\n")
+        if self.failure is not None:
+            raise self.failure
         if self._reason is None and not self._done:
             raise _Retryable("The model's server closed the stream in mid answer.")
         yield Finished(self._usage, truncated=self._reason == "length")
 
-    def _take(self, data: bytes) -> Iterator[ModelEvent]:
+    def _take(self, data: bytes, events: list[ModelEvent]) -> None:
         if not data:
             return
         if data == b"[DONE]":
@@ -277,20 +288,20 @@ class _Reader:
             if choice.finish_reason is not None:
                 self._reason = choice.finish_reason
             if choice.delta is not None:
-                yield from self._delta(choice.delta)
+                self._hear(choice.delta, events)
 
-    def _delta(self, delta: _Delta) -> Iterator[ModelEvent]:
+    def _hear(self, delta: _Delta, events: list[ModelEvent]) -> None:
         if thought := delta.reasoning_content or delta.reasoning:
-            yield ReasoningChunk(thought)
+            events.append(ReasoningChunk(thought))
         if delta.content:
-            yield TextChunk(delta.content)
+            events.append(TextChunk(delta.content))
         for call in delta.tool_calls or ():
             function = call.function or _Function()
             if call.index not in self._calls:
                 self._calls[call.index] = call.id or new_call_id()
-                yield CallOpened(self._calls[call.index], function.name or "")
+                events.append(CallOpened(self._calls[call.index], function.name or ""))
             if function.arguments:
-                yield CallChunk(self._calls[call.index], function.arguments)
+                events.append(CallChunk(self._calls[call.index], function.arguments))
 
 
 def _counted(usage: _Usage) -> Usage:
