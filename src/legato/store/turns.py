@@ -73,7 +73,11 @@ async def admit(tx: Tx, submission: Submission, node: NodeId | None = None) -> A
         input=_with_hides(_with_agent(submission.input, place.conversation), place.hides),
         created_at=0.0,  # the database's clock says when
     )
-    turn = structs.replace(turn, created_at=await _add(tx, turn))
+    if node is not None and talk and (n == 1 or not await _open_turns(tx, turn.conversation_id)):
+        started = await _start(tx, turn, place.conversation.head_seq, node)
+        return Admission(started.turn, fresh=True, lease=started)
+    [[created_at]] = await tx.run("add_turn", **_columns(turn))
+    turn = structs.replace(turn, created_at=created_at)
     stopped: tuple[TurnId, ...] = ()
     if submission.busy == "interrupt":
         stopped = tuple(t for (t,) in await tx.run("request_interrupt", conversation=turn.conversation_id))
@@ -85,22 +89,20 @@ async def admit(tx: Tx, submission: Submission, node: NodeId | None = None) -> A
     return Admission(turn, fresh=True, lease=lease, stopped=stopped)
 
 
-async def _add(tx: Tx, turn: Turn) -> float:
-    """Keep a turn that is admitted; returns when."""
-    [[created_at]] = await tx.run(
-        "add_turn",
-        id=turn.id,
-        conversation=turn.conversation_id,
-        n=turn.n,
-        parent_turn=turn.parent_turn,
-        principal=turn.principal,
-        dedup_key=turn.dedup_key,
-        request_hash=turn.request_hash,
-        kind=turn.kind,
-        busy=turn.busy,
-        input=json.encode(turn.input).decode(),
-    )
-    return float(created_at)
+def _columns(turn: Turn) -> dict[str, object]:
+    """What of a turn is known when it is admitted."""
+    return {
+        "id": turn.id,
+        "conversation": turn.conversation_id,
+        "n": turn.n,
+        "parent_turn": turn.parent_turn,
+        "principal": turn.principal,
+        "dedup_key": turn.dedup_key,
+        "request_hash": turn.request_hash,
+        "kind": turn.kind,
+        "busy": turn.busy,
+        "input": json.encode(turn.input).decode(),
+    }
 
 
 class _Place(Struct, frozen=True):
@@ -230,12 +232,32 @@ async def _claim(
         if turn.kind == "upkeep":
             head = await _upkeep(tx, turn, head)
             continue
-        hides = [draft(Hide(first, last, why="failed try")) for first, last in turn.input.hides]
-        drafts = [] if begun else [*hides, *turn.input.drafts]
-        fence, head = await log.open_head(tx, conversation_id, turn.id, drafts)
-        view = await log.read_context(tx, conversation_id) if head <= AT_HAND and not begun else None
-        return Lease(turn, fence, begun, view)
+        return await _leased(tx, turn, begun=begun)
     return None
+
+
+async def _start(tx: Tx, turn: Turn, head: int, node: NodeId) -> Lease:
+    """Admit and claim in one: under the row lock, in a conversation where nothing runs or waits."""
+    [[created_at, claimed_at]] = await tx.run("start_turn", node=node, first_seq=head + 1, **_columns(turn))
+    turn = structs.replace(
+        turn,
+        status="running",
+        owner=node,
+        attempts=1,
+        first_seq=head + 1,
+        created_at=created_at,
+        claimed_at=claimed_at,
+    )
+    return await _leased(tx, turn, begun=False)
+
+
+async def _leased(tx: Tx, turn: Turn, *, begun: bool) -> Lease:
+    """The lease of a turn that was taken; the input of one that begins is appended."""
+    hides = [draft(Hide(first, last, why="failed try")) for first, last in turn.input.hides]
+    drafts = [] if begun else [*hides, *turn.input.drafts]
+    fence, head = await log.open_head(tx, turn.conversation_id, turn.id, drafts)
+    view = await log.read_context(tx, turn.conversation_id) if head <= AT_HAND and not begun else None
+    return Lease(turn, fence, begun, view)
 
 
 async def claimable(tx: Tx, node: NodeId, limit: int) -> list[ConversationId]:

@@ -48,6 +48,14 @@ insert into turns (id, conversation_id, n, parent_turn, principal, dedup_key, re
 values (:id, :conversation, :n, :parent_turn, :principal, :dedup_key, :request_hash, :kind, 'queued', :busy, :input, {now})
 returning created_at;
 
+-- name: start_turn
+-- The same where nothing runs or waits: it runs from the beginning.
+insert into turns (id, conversation_id, n, parent_turn, principal, dedup_key, request_hash, kind, status, busy, input, created_at,
+    owner, attempts, claimed_at, first_seq)
+values (:id, :conversation, :n, :parent_turn, :principal, :dedup_key, :request_hash, :kind, 'running', :busy, :input, {now},
+    :node, 1, {now}, :first_seq)
+returning created_at, claimed_at;
+
 -- name: turns_to_come
 -- Whether something waits or runs that comes after a turn.
 select id from turns where conversation_id = :conversation and status in ('queued', 'running')
