@@ -78,7 +78,9 @@ async def _serve(config: Config, listener: socket.socket, private: bool, toolset
                 app.gateway, app.care, app.roster, app.exchange, RecentKeys(check_key), config.server.max_body, loopback
             )
         )
-        server = _Server(uvicorn.Config(asgi, log_config=None, access_log=False, timeout_graceful_shutdown=5))
+        server = _Server(
+            uvicorn.Config(asgi, log_config=None, access_log=False, proxy_headers=False, timeout_graceful_shutdown=5)
+        )
         draining = _drain_on_signals(app, server, private)
         banner = _banner(config, listener)
         place = config.home / client.PLACE

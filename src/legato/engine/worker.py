@@ -31,8 +31,7 @@ T = TypeVar("T")
 
 KEEP_INBOX = 30 * 86_400.0  # seconds after which no platform sends a message again
 LEAVING = 5.0  # seconds that turns get to hand themselves back
-INDEX_EVERY = 0.5  # seconds; whoever searches does not wait for it
-INDEX_WITHIN = 5.0  # seconds that it waits for a moment in which nothing runs
+INDEX_EVERY = 2.0  # seconds; whoever searches does not wait for it
 LOOK_AGAIN = 60.0  # seconds after which the search index is looked at though nobody said so
 
 
@@ -282,7 +281,6 @@ class Worker:
         """Fill the search index behind the turns."""
         while True:
             await asyncio.sleep(INDEX_EVERY)
-            await self._quiet(INDEX_WITHIN)  # turns go first; whoever searches has the rest indexed before
             self._index_now.clear()
             with _outage("indexing"):
                 while await search.index_some(self._db):

@@ -6,7 +6,7 @@ candidates; each is checked against the entry itself, so a stale or rebuilt inde
 
 from collections.abc import Iterator
 
-from msgspec import Struct
+from msgspec import Struct, json
 
 from legato.domain.conversations import Conversation
 from legato.domain.entries import AnyBody, Entry, Message, Note, Reasoning, ToolCall, ToolResult
@@ -74,12 +74,10 @@ async def _documents(tx: Tx, limit: int) -> list[tuple[TurnId, list[_Document]]]
 
 async def _add(tx: Tx, ended: list[tuple[TurnId, list[_Document]]]) -> int:
     """Add what nobody else has added or is adding; returns for how many turns."""
-    added = 0
-    documents: list[_Document] = []
-    for turn_id, of_turn in ended:
-        if turn_id in [marked for (marked,) in await tx.run("mark_indexed", turn=turn_id)]:
-            added += 1
-            documents += of_turn
+    marked = await tx.run("mark_indexed", turns=json.encode([turn_id for turn_id, _ in ended]).decode())
+    ours = {turn_id for (turn_id,) in marked}
+    added = sum(turn_id in ours for turn_id, _ in ended)
+    documents = [document for turn_id, of_turn in ended if turn_id in ours for document in of_turn]
     if tx.dialect == "postgres":
         rows = [{"conversation": d.conversation_id, "seq": d.seq, "grams": d.grams} for d in documents]
         await tx.many("add_document", rows)

@@ -3,10 +3,17 @@
 select id, principal, conversation_id, first_seq, last_seq from turns
 where indexed_at is null and ended_at is not null and status <> 'joined' order by ended_at limit :limit;
 
--- name: mark_indexed
+-- name: mark_indexed [sqlite]
+update turns set indexed_at = {now} where indexed_at is null and id in (
+    select value from json_each(:turns)
+    union all select id from turns where joined_turn in (select value from json_each(:turns)))
+returning id;
+
+-- name: mark_indexed [postgres]
 -- A turn that another process is indexing is left to it: one that stands still in the middle must not hold others up.
 update turns set indexed_at = {now} where id in (
-    select id from turns where (id = :turn or joined_turn = :turn) and indexed_at is null {skip_locked})
+    select turns.id from turns, json_array_elements_text(cast(:turns as json)) as ended
+    where (turns.id = ended or turns.joined_turn = ended) and turns.indexed_at is null for update of turns skip locked)
 returning id;
 
 -- name: last_document [sqlite]
