@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 PEER := .peer
 BIN := $(VENV)/bin
-WORKERS ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')# most tests wait for processes half of the time
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 2)')# most tests wait for processes half of the time
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .PHONY: serve test long check lint format bench bench-core bench-wire bench-scale bench-outgoing bench-peer memory profile prove rules clean

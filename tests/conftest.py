@@ -26,6 +26,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--long", action="store_true", help="run the long drills (more examples, more rounds)")
 
 
+def pytest_configure() -> None:
+    """Files of tests go into memory where there is room: nothing here is about how quick a disk is."""
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", _quick_folder())
+
+
 @pytest.fixture(scope="session")
 def pg_server() -> Iterator[str]:
     """The URL of a PostgreSQL server of our own. It is never killed, so it need not wait for a disk; ours are."""
