@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 2)')# most tests wait for processes half of the time
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: serve test long check lint format bench bench-core bench-wire bench-scale bench-outgoing bench-peer memory profile prove rules clean
+.PHONY: serve test long check lint format bench bench-core bench-wire bench-scale bench-before bench-outgoing bench-peer memory profile prove rules clean
 
 serve: $(VENV)/.runtime  ## run the gateway on http://127.0.0.1:8420
 	@exec $(BIN)/legato serve
@@ -34,6 +34,9 @@ bench: bench-core bench-wire  ## speed, as ratios to a baseline measured in the 
 bench-core: $(VENV)/.dev  ## the store and the engine
 	$(BIN)/python bench/core.py
 	$(BIN)/python bench/memory.py
+
+bench-before: $(VENV)/.dev  ## this version beside an earlier one, in turn: COMMIT=…
+	$(BIN)/python bench/before.py $(COMMIT)
 
 bench-outgoing: $(VENV)/.dev  ## what asking a provider costs, beside a general client
 	$(BIN)/python bench/outgoing.py

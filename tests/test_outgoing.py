@@ -1,6 +1,7 @@
 """What a server can do to whoever asks it. The server is a plain socket."""
 
 import asyncio
+import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, closing, suppress
@@ -272,7 +273,33 @@ async def test_an_address_may_be_bare_or_carry_a_query() -> None:
     assert b"\r\nX-One: more\r\n" in talking.requests[0][0]
 
 
-@pytest.mark.parametrize("url", ["", "localhost:80", "ftp://x/v1", "http://", "http://x:y/", "http://[::1"])
+async def test_a_name_and_a_password_in_the_address_are_sent_as_such() -> None:
+    talking = Talking(whole(b"yes"))
+    async with serving(talking) as server:
+        with closing(Server(f"http://me:p%40ss@127.0.0.1:{server._port}/v1")) as other:
+            assert await asked(other) == b"yes"
+    head = talking.requests[0][0]
+    assert b"\r\nAuthorization: Basic bWU6cEBzcw==\r\n" in head
+    assert b"\r\nHost: 127.0.0.1:" in head
+
+
+async def test_an_address_that_leads_nowhere_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with serving(Talking(whole(b"yes"))) as server:
+        loop, real = asyncio.get_running_loop(), server._port
+
+        async def found(host: str, port: int, **_: Any) -> list[Any]:
+            with_nobody, here = ("127.0.0.1", 1), ("127.0.0.1", real)
+            return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", place) for place in (with_nobody, here)]
+
+        monkeypatch.setattr(loop, "getaddrinfo", found)
+        with closing(Server("http://several.example/v1")) as other:
+            assert await asked(other) == b"yes"
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["", "localhost:80", "ftp://x/v1", "http://", "http://x:y/", "http://[::1", "http://x/a b", "http://x/\u00e4"],
+)
 def test_what_is_no_address_is_refused(url: str) -> None:
     with pytest.raises(BadConfig, match="no address"):
         Server(url)

@@ -7,19 +7,24 @@ cookies, no proxies, no compression: neither needs them.
 """
 
 import asyncio
+import re
+import socket
 import ssl
+from base64 import b64encode
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import asynccontextmanager
 from types import MappingProxyType
 from typing import Self, cast
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
+from aiohappyeyeballs import start_connection
 from httptools import HttpParserError, HttpResponseParser
 
 from legato.errors import BadConfig
 
 CONNECT_WITHIN = 10.0
+NEXT_AFTER = 0.25  # seconds after which the next address of a host is tried, too
 SILENT_AT_MOST = 300.0
 KEPT = 60.0  # seconds that a connection may be idle
 MAX_HEAD = 64 * 1024
@@ -43,7 +48,7 @@ class Server:
             host, port = parts.hostname, parts.port
         except ValueError:
             host = None
-        if not host or parts.scheme not in ("http", "https"):
+        if not host or parts.scheme not in ("http", "https") or not re.fullmatch(r"[!-~]+", url):
             raise BadConfig(
                 f"{url.rpartition('@')[2]!r} is no address of a server; one looks like https://example.com/v1."
             )
@@ -52,7 +57,11 @@ class Server:
         self._path, self._query = parts.path, f"?{parts.query}" if parts.query else ""
         if not all(value.isascii() and value.isprintable() for value in headers.values()):
             raise BadConfig(f"What is sent to {host} as a header must be plain text; look at its API key.")
-        self._lines = _lines({"Host": parts.netloc.rpartition("@")[2], "Accept-Encoding": "identity", **headers})
+        lines = {"Host": parts.netloc.rpartition("@")[2], "Accept-Encoding": "identity", **headers}
+        if parts.username and "Authorization" not in headers:
+            secret = f"{unquote(parts.username)}:{unquote(parts.password or '')}".encode()
+            lines["Authorization"] = f"Basic {b64encode(secret).decode()}"
+        self._lines = _lines(lines)
         self._context: ssl.SSLContext | None = None
         self._idle: deque[_Connection] = deque()  # the one that was used last on the right
 
@@ -98,13 +107,24 @@ class Server:
             self._context = ssl.create_default_context()
         try:
             async with asyncio.timeout(CONNECT_WITHIN):
-                _, connection = await asyncio.get_running_loop().create_connection(
-                    _Connection, self._host, self._port, ssl=self._context
-                )
+                return await self._connection()
         except OSError as error:
             why = str(error) or f"not within {CONNECT_WITHIN:.0f} seconds"
             raise NoConnection(f"no connection to {self._host}:{self._port}: {why}") from error
-        return connection
+
+    async def _connection(self) -> "_Connection":
+        """By whichever of the host's addresses answers first: one of them may lead nowhere."""
+        loop = asyncio.get_running_loop()
+        found = await loop.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
+        link = await start_connection(found, happy_eyeballs_delay=NEXT_AFTER)
+        try:
+            link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            name = self._host if self._tls else None
+            _, made = await loop.create_connection(_Connection, sock=link, ssl=self._context, server_hostname=name)
+        except BaseException:
+            link.close()
+            raise
+        return made
 
 
 def _lines(headers: Mapping[str, str]) -> str:
