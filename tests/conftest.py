@@ -19,6 +19,8 @@ from legato.store.database import Database
 from legato.store.postgres import Postgres
 from legato.store.sqlite import Sqlite
 
+pytest.register_assert_rewrite("api.wire", "api.server", "channels.platform", "crash.oracle")
+
 ALICE, BOB = PrincipalId("alice"), PrincipalId("bob")
 
 

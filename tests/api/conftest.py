@@ -6,10 +6,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-pytest.register_assert_rewrite("api.wire", "api.server")
-
-from api.server import Server  # noqa: E402 - its asserts are to be explained
-from api.upstream import Upstream, open_upstream  # noqa: E402 - as above
+from api.server import Server
+from api.upstream import Upstream, open_upstream
 
 
 @pytest.fixture(scope="module")

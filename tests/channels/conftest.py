@@ -5,10 +5,8 @@ from pathlib import Path
 
 import pytest
 
-pytest.register_assert_rewrite("channels.platform")
-
-from api.server import Server  # noqa: E402 - its asserts are to be explained
-from channels.platform import PLATFORMS, Bridge, Platform, bridge  # noqa: E402 - as above
+from api.server import Server
+from channels.platform import PLATFORMS, Bridge, Platform, bridge
 
 Serving = Callable[..., Server]
 

@@ -12,8 +12,6 @@ from crash.life import Job
 from crash.nursery import Nursery, open_nursery
 from legato.domain.ids import new_id
 
-pytest.register_assert_rewrite("crash.oracle")
-
 Stores = Callable[[], AbstractAsyncContextManager[Job]]
 
 
