@@ -11,7 +11,7 @@ from urllib.parse import unquote_to_bytes
 
 from msgspec import Struct, structs
 
-from legato.domain.entries import AnyBody, File, Image, Message, Part
+from legato.domain.entries import AnyBody, File, Image, Message, Part, Text
 
 _DATA_URL = re.compile(r"data:([\w.+-]+/[\w.+-]+)?(?:;[\w-]+=[^;,]*)*(;base64)?,(.*)", re.DOTALL | re.IGNORECASE)
 
@@ -70,8 +70,13 @@ def detach(body: AnyBody, blobs: dict[str, Blob]) -> AnyBody:
 
 def references(bodies: Iterable[AnyBody]) -> set[str]:
     """The hashes of the blobs that bodies refer to."""
-    parts = (part for body in bodies if isinstance(body, Message) for part in body.parts)
-    return {part.blob for part in parts if isinstance(part, Image | File) and part.blob is not None}
+    found = set()
+    for body in bodies:
+        if isinstance(body, Message):
+            for part in body.parts:
+                if not isinstance(part, Text) and part.blob is not None:
+                    found.add(part.blob)
+    return found
 
 
 def attach(body: AnyBody, blobs: Mapping[str, Blob]) -> AnyBody:

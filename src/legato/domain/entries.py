@@ -61,7 +61,10 @@ class Message(Body, frozen=True, tag="message"):
 
     @property
     def text(self) -> str:
-        return "".join([part.text for part in self.parts if isinstance(part, Text)])
+        parts = self.parts
+        if len(parts) == 1 and type(parts[0]) is Text:  # nearly all are this, and a prompt has thousands
+            return parts[0].text
+        return "".join([part.text for part in parts if isinstance(part, Text)])
 
 
 class Reasoning(Body, frozen=True, tag="reasoning"):

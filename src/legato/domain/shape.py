@@ -43,6 +43,11 @@ class _Shaper:
         self.spoken = False  # someone spoke, if only an empty word, since the calls of this step
 
     def take(self, body: AnyBody) -> None:
+        if type(body) is Message and not self.calls and self.cut_off is None and not body.incomplete:
+            self.spoken = body.role != "assistant"  # people and the model in turn, which is nearly everything
+            if not _empty(body):
+                self.out.append(body)
+            return
         if self.cut_off is not None and isinstance(body, Message | Reasoning | ToolCall):
             if isinstance(body, Message) and body.role != "assistant":
                 self.out.append(self.cut_off)
@@ -79,17 +84,23 @@ class _Shaper:
             self.close_step()
 
     def close_step(self) -> None:
+        self.spoken = False
+        if not self.calls:  # then nothing is held back, either
+            return
         self.out.extend(self.calls.values())
         for call_id in self.calls:
             self.out.append(self.results.get(call_id) or ToolResult(call_id, UNANSWERED, is_error=True))
         self.out.extend(self.held)
-        self.calls, self.results, self.held, self.spoken = {}, {}, [], False
+        self.calls, self.results, self.held = {}, {}, []
 
 
 def _empty(item: Message | Reasoning) -> bool:
     if isinstance(item, Reasoning):
         return not item.text and not item.encrypted
-    return all(isinstance(part, Text) and (not part.text or part.text.isspace()) for part in item.parts)
+    parts = item.parts
+    if len(parts) == 1 and type(parts[0]) is Text:
+        return not parts[0].text or parts[0].text.isspace()
+    return all(isinstance(part, Text) and (not part.text or part.text.isspace()) for part in parts)
 
 
 def _as_text(result: ToolResult) -> Message:

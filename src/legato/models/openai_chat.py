@@ -198,6 +198,8 @@ def _message(item: Item) -> dict[str, Any]:
     if isinstance(item, ToolResult):
         return {"role": "tool", "tool_call_id": item.call_id, "content": item.output}
     assert isinstance(item, Message)
+    if len(item.parts) == 1 and type(item.parts[0]) is Text:
+        return {"role": item.role, "content": item.parts[0].text}
     if all(isinstance(part, Text) for part in item.parts):
         return {"role": item.role, "content": item.text}
     return {"role": item.role, "content": [_part(part) for part in item.parts]}
