@@ -115,10 +115,11 @@ class Compactor:
         """How many tokens a request has, as far as we know this provider."""
         return int(tokens.of_request(request) * self._factors.get(cast.model_name, 1.0))
 
-    def learn(self, cast: Cast, request: ModelRequest, counted: int) -> None:
-        """The provider has counted a request that we have measured."""
-        if counted > 0:
-            self._factors[cast.model_name] = min(3.0, max(1.0, counted / tokens.of_request(request)))
+    def learn(self, cast: Cast, size: int, counted: int) -> None:
+        """The provider has counted a request that we took to be of this size."""
+        if size > 0 and counted > 0:
+            factor = self._factors.get(cast.model_name, 1.0)
+            self._factors[cast.model_name] = min(3.0, max(1.0, factor * counted / size))
 
     async def refused(self, cast: Cast, request: ModelRequest) -> None:
         """The provider says that a request is too long, though we thought that it fits."""
@@ -226,11 +227,8 @@ class Compactor:
 
     # -- without a summary
 
-    async def trimmed(self, cast: Cast, request: ModelRequest, most: int) -> tuple[ModelRequest, str]:
+    def trimmed(self, cast: Cast, request: ModelRequest, most: int) -> tuple[ModelRequest, str]:
         """A request that fits, and what was left out of it in words."""
-        whole = self.size(request, cast)
-        if whole <= most:
-            return request, ""
         factor = self._factors.get(cast.model_name, 1.0)
         around = tokens.of_request(structs.replace(request, items=()))
         room = int(most / factor) - around

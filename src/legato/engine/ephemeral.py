@@ -57,7 +57,8 @@ class Ephemeral:
             request = prompt.build(self.turn, self._cast, view.summary if view else None, bodies)
             if not self._compactor.is_small(self._cast, request, None):
                 _, most = await self._compactor.budget(self._cast)
-                request, _ = await self._compactor.trimmed(self._cast, request, most)
+                if self._compactor.size(request, self._cast) > most:
+                    request, _ = self._compactor.trimmed(self._cast, request, most)
             failed: LegatoError | None = None
             try:
                 async with aclosing(self._cast.model.stream(request)) as said:

@@ -15,6 +15,7 @@ from legato.engine.protocols import ModelRequest
 
 PER_ITEM = 6  # what a provider spends on the frame of a message
 PER_IMAGE = 1_100
+REMEMBERED = 100_000  # counts
 VOCABULARY = "o200k_base"
 
 
@@ -23,13 +24,25 @@ def _tokenizer() -> Any:
     return splintr.Tokenizer.from_pretrained(VOCABULARY)
 
 
+_counted: dict[tuple[int, int], int] = {}  # by a text's hash and length: nothing of what was said is kept here
+
+
 def count(text: str) -> int:
-    """How many tokens a text has."""
-    return len(_tokenizer().encode_ordinary(text)) if text else 0
+    """How many tokens a text has. The same ones are counted for every turn of a long talk, so it is remembered."""
+    if not text:
+        return 0
+    key = hash(text), len(text)
+    if key not in _counted:
+        if len(_counted) >= REMEMBERED:
+            _counted.clear()
+        _counted[key] = len(_tokenizer().encode_ordinary(text))
+    return _counted[key]
 
 
 def of_body(body: AnyBody) -> int:
     """How many tokens a body takes in a request."""
+    if type(body) is Message and len(body.parts) == 1 and type(body.parts[0]) is Text:
+        return PER_ITEM + count(body.parts[0].text)
     return PER_ITEM + sum(count(text) for text in _texts(body)) + PER_IMAGE * _images(body)
 
 

@@ -169,7 +169,7 @@ class TurnRun:
     async def _ask(self, cast: Cast, view: View, bodies: list[AnyBody]) -> tuple[View, list[AnyBody]]:
         """One model call with a request that fits. Where the past was folded for it, the view is a new one."""
         for _ in range(REFUSALS):
-            view, bodies, request, measured = await self._fitting(cast, view, bodies)
+            view, bodies, request, size = await self._fitting(cast, view, bodies)
             try:
                 await self._listen(cast, await self._with_bytes(request))
             except ContextTooLarge:
@@ -177,30 +177,32 @@ class TurnRun:
                     raise
                 await self._compactor.refused(cast, request)
             else:
-                if measured:
-                    self._compactor.learn(cast, request, self._step.usage.input_tokens)
+                self._compactor.learn(cast, size, self._step.usage.input_tokens)
                 return view, bodies
         raise ContextTooLarge()
 
     async def _fitting(
         self, cast: Cast, view: View, bodies: list[AnyBody]
-    ) -> tuple[View, list[AnyBody], ModelRequest, bool]:
-        """A request within the model's window, and whether it had to be measured for that."""
+    ) -> tuple[View, list[AnyBody], ModelRequest, int]:
+        """A request within the model's window, and its size, or 0 where it need not be measured."""
         threshold = self.turn.input.options.compact_threshold
         request = prompt.build(self.turn, cast, view.summary, bodies)
         if self._compactor.is_small(cast, request, threshold):
-            return view, bodies, request, False
+            return view, bodies, request, 0
         due, most = await self._compactor.budget(cast, threshold)
         size = self._compactor.size(request, cast)
         self.long = size > due
         if size > (most if threshold is None else due):
             view, bodies = await self._fold(cast, due)
             request = prompt.build(self.turn, cast, view.summary, bodies)
-        request, left_out = await self._compactor.trimmed(cast, request, most)
-        if left_out and not self._noted:
-            self._noted = True
-            await self._append([draft(Note(left_out, reason=LEFT_OUT))], [])
-        return view, bodies, request, True
+            size = self._compactor.size(request, cast)
+        if size > most:
+            request, left_out = self._compactor.trimmed(cast, request, most)
+            size = self._compactor.size(request, cast)
+            if not self._noted:
+                self._noted = True
+                await self._append([draft(Note(left_out, reason=LEFT_OUT))], [])
+        return view, bodies, request, size
 
     async def _fold(self, cast: Cast, due: int) -> tuple[View, list[AnyBody]]:
         """Let a summary stand for the past, here and now, if one can be made."""
