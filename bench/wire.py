@@ -9,6 +9,7 @@ import asyncio
 import itertools
 import os
 import platform
+import re
 import signal
 import subprocess
 import sys
@@ -87,7 +88,8 @@ class Gateway:
         home.mkdir(mode=0o700, exist_ok=True)
         (home / "legato.toml").write_text(
             f'[models.fake]\nkind = "openai-chat"\nbase_url = "http://127.0.0.1:{upstream}/v1"\n'
-            "[worker]\nconcurrency = 1000\n"
+            f'[models.wide]\nkind = "openai-chat"\nbase_url = "http://127.0.0.1:{upstream}/v1"\n'
+            "context_window = 2000000\n[worker]\nconcurrency = 1000\n"
         )
         environ = {name: value for name, value in os.environ.items() if not name.startswith("LEGATO_")}
         command = [str(Path(sys.executable).with_name("legato")), "serve", "--home", str(home), "--port", "0"]
@@ -160,8 +162,10 @@ async def _is_ready(port: int) -> None:
 # -- one turn, asked for in either way
 
 
-async def ask(connection: Connection, route: str, talk: int, text: str, *, stream: bool = False) -> Answer:
-    body: dict[str, Any] = {"model": "fake", "stream": stream}
+async def ask(
+    connection: Connection, route: str, talk: int, text: str, *, stream: bool = False, model: str = "fake"
+) -> Answer:
+    body: dict[str, Any] = {"model": model, "stream": stream}
     if route == "/v1/responses":
         return await connection.post(route, body | {"input": text, "conversation": f"talk-{talk}"})
     body["messages"] = [{"role": "user", "content": text}]
@@ -327,35 +331,56 @@ async def paced(gateway: Gateway, upstream: int, count: int = 500, tokens: int =
 
 
 async def length(gateway: Gateway, upstream: int) -> None:
-    """Turn 1,000 of a conversation with its whole history in the prompt, and again after a compaction."""
+    """Turn 1,000 of a conversation: as it is by then, with everything in the prompt, and after a compaction."""
     heading("One long conversation: turn 1,000 against turn 10")
     text = f"{WORDS} say 20"
     bare, connection = await Connection.open(upstream), await gateway.connect()
+
+    async def base(past: int) -> float:
+        return median([await timed(lambda: ask_bare(bare, text, past)) for _ in range(20)])
+
     samples = [await sample(gateway, connection, next(TALKS), text, skip=5) for _ in range(8)]
     short = [median(figures) for figures in zip(*samples, strict=True)]
-    number = next(TALKS)
-    long = await sample(gateway, connection, number, text, skip=990, count=20)
-    base = [median([await timed(lambda: ask_bare(bare, text, past)) for _ in range(20)]) for past in (10, 1000)]  # noqa: B023
-    added = [short[0] - base[0], long[0] - base[1]]
-    note = f"{added[1]:.2f} against {added[0]:.2f} ms; bare {base[1]:.2f} against {base[0]:.2f} ms"
-    row("latency over bare, whole history in the prompt", added[1] / added[0], "x", 1.2, note=note)
-    row("CPU, whole history in the prompt", long[1] / short[1], "x", note=f"{long[1]:.2f} against {short[1]:.2f} ms")
-    row("bytes written", long[2] / short[2], "x", 1.2, note=f"{long[2]:,.0f} against {short[2]:,.0f}")
+    start = short[0] - await base(10)
+    for model, what in (("fake", "folded in the background"), ("wide", "whole history in the prompt")):
+        number = next(TALKS)
+        long = await sample(gateway, connection, number, text, model, skip=990, count=20)
+        shown = await verbatim(connection, await ask(connection, ROUTES[1], number, text, model=model))
+        added = long[0] - await base(shown // 2)
+        note = f"{added:.2f} against {start:.2f} ms, {shown:,} items"
+        row(f"latency over bare, {what}", added / start, "x", 1.2, note=note)
+        row(f"CPU, {what}", long[1] / short[1], "x", note=f"{long[1]:.2f} against {short[1]:.2f} ms")
+        row(f"bytes written, {what}", long[2] / short[2], "x", 1.2, note=f"{long[2]:,.0f} against {short[2]:,.0f}")
     await connection.post(f"/v1/conversations/talk-{number}/compact", {"summary": WORDS, "upto": 2010})
-    last = await sample(gateway, connection, number, text)
+    last = await sample(gateway, connection, number, text, "wide")
     row("latency, compacted to the length of turn 10", last[0] / short[0], "x", 1.2, note=f"{last[0]:.2f} ms")
     row("CPU, compacted to the length of turn 10", last[1] / short[1], "x", 1.2, note=f"{last[1]:.2f} ms")
 
 
+async def verbatim(connection: Connection, answer: Answer) -> int:
+    """How many items the model was shown word for word."""
+    found = re.search(rb'"id":"(resp_\w+)"', answer.data)
+    assert found is not None
+    context = await connection.get(f"/v1/responses/{found[1].decode()}/context")
+    return context.data.count(b'"position":') - 1
+
+
 async def sample(
-    gateway: Gateway, connection: Connection, number: int, text: str, *, skip: int = 0, count: int = 10
+    gateway: Gateway,
+    connection: Connection,
+    number: int,
+    text: str,
+    model: str = "fake",
+    *,
+    skip: int = 0,
+    count: int = 10,
 ) -> tuple[float, float, float]:
     """Milliseconds, milliseconds of CPU and bytes written of a turn, after the first `skip` turns of a talk."""
     for _ in range(skip):
-        await ask(connection, ROUTES[1], number, text)
+        await ask(connection, ROUTES[1], number, text, model=model)
     await gateway.settle()
     cpu, written = gateway.cpu, gateway.written
-    took = [await timed(lambda: ask(connection, ROUTES[1], number, text)) for _ in range(count)]
+    took = [await timed(lambda: ask(connection, ROUTES[1], number, text, model=model)) for _ in range(count)]
     await gateway.settle()
     return median(took), (gateway.cpu - cpu) / count * 1e3, (gateway.written - written) / count
 
