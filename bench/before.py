@@ -10,7 +10,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import defaultdict
 from pathlib import Path
 from statistics import median
 
@@ -53,7 +52,7 @@ def measure(tree: Path, folder: Path, upstream: int) -> dict[str, float]:
 
 
 async def figures_of(gateway: Gateway) -> dict[str, float]:
-    found: dict[str, float] = defaultdict(float)
+    found: dict[str, float] = {}
     for clients in (1, 8, 32):
         connections = [await gateway.connect() for _ in range(clients)]
         await asyncio.gather(*(talk(connection, ROUTES[0], WORDS) for connection in connections))

@@ -15,7 +15,6 @@ from legato import outgoing
 from legato.errors import BadConfig
 from legato.outgoing import NoConnection, Server
 
-Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[Any, Any, None]]
 
 
@@ -214,6 +213,25 @@ async def test_a_server_that_says_more_than_is_read_has_to_wait() -> None:
             await asyncio.sleep(0.2)
         assert sent < 20_000_000
         assert sum([len(data) async for data in answer]) == sent == 65_536_000
+
+
+async def test_an_answer_that_nobody_reads_holds_up_no_later_one() -> None:
+    async with serving(Talking(whole(b"x" * 400_000))) as server:
+        for _ in range(3):
+            async with server.ask("GET", "/x") as answer:
+                assert answer.status == 200
+                await asyncio.sleep(0.1)  # all of it has come
+        assert len(await asked(server)) == 400_000
+
+
+@pytest.mark.parametrize(
+    ("told", "wait"),
+    [("7", 7.0), ("0.5", 0.5), ("", None), ("-1", None), ("nan", None), ("Wed, 21 Oct 2026 07:28:00 GMT", None)],
+)
+async def test_how_long_to_wait_is_a_number_of_seconds(told: str, wait: float | None) -> None:
+    async with serving(Talking(whole(b"", f"Retry-After: {told}\r\n".encode()))) as server:
+        async with server.ask("GET", "/x") as answer:
+            assert answer.retry_after == wait
 
 
 async def test_silence_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

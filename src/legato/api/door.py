@@ -168,6 +168,7 @@ def whole(text: str) -> int | None:
 
 async def admit(api: Api, request: Request) -> Call:
     """Let a request in, or say why not."""
+    # looked up a dozen times, so decoded once; of a header that came twice the first counts
     headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in reversed(request.scope["headers"])}
     _refuse_foreign(api, headers)
     caller = await api.check_key(bearer(headers))

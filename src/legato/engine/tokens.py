@@ -32,11 +32,12 @@ def count(text: str) -> int:
     if not text:
         return 0
     key = hash(text), len(text)
-    if key not in _counted:
+    found = _counted.get(key)
+    if found is None:
         if len(_counted) >= REMEMBERED:
             _counted.clear()
-        _counted[key] = len(_tokenizer().encode_ordinary(text))
-    return _counted[key]
+        found = _counted[key] = len(_tokenizer().encode_ordinary(text))
+    return found
 
 
 def of_body(body: AnyBody) -> int:

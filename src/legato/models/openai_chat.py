@@ -127,9 +127,7 @@ class OpenAIChat:
             try:
                 async with self._server.ask("POST", "/chat/completions", body) as answer:
                     if answer.status != 200:
-                        raise _refused(
-                            answer.status, await answer.text(4096), _seconds(answer.headers.get("retry-after"))
-                        )
+                        raise _refused(answer.status, await answer.text(4096), answer.retry_after)
                     reader = _Reader()
                     async for data in answer:
                         for event in reader.read(data):
@@ -323,14 +321,6 @@ class _Retryable(ModelUnavailable):
     wait: float | None = None
 
 
-def _seconds(retry_after: str | None) -> float | None:
-    """What a server says in `retry-after`, within reason."""
-    try:
-        return min(LONGEST_WAIT, max(0.0, float(retry_after))) if retry_after is not None else None
-    except ValueError:
-        return None  # a date; few send one
-
-
 def _refused(status: int, body: bytes, wait: float | None) -> ModelUnavailable | Invalid:
     try:
         told = _told(msgspec.json.decode(body))
@@ -344,7 +334,7 @@ def _refused(status: int, body: bytes, wait: float | None) -> ModelUnavailable |
     if status not in (408, 425, 429) and status < 500:
         return ModelUnavailable(message)
     error = _Retryable(message)
-    error.wait = wait
+    error.wait = min(LONGEST_WAIT, wait) if wait is not None else None
     return error
 
 

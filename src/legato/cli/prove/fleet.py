@@ -58,6 +58,7 @@ class Node:
             environ["LEGATO_COMPACTION__MODEL"] = "mute"
         self.lives += 1
         with (self.home / "log").open("ab") as log:
+            before = log.tell()
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "legato.cli.prove.node", str(self.home), str(self._notes)],
                 stdin=subprocess.PIPE,
@@ -70,7 +71,7 @@ class Node:
         first = self._process.stdout.readline().decode().split()
         if len(first) < 4:
             self.kill()
-            said = (self.home / "log").read_text("utf-8", "replace").strip().splitlines()
+            said = (self.home / "log").read_bytes()[before:].decode("utf-8", "replace").strip().splitlines()
             raise StoreUnavailable(f"A gateway of the drill did not start: {said[-1] if said else 'it said nothing'}")
         self.url = first[3]
 
