@@ -153,9 +153,9 @@ def test_a_session_goes_on_while_its_past_is_summarised(tmp_path: Path, upstream
         places.add(told.headers["X-Legato-Conversation"])
 
     try:
+        summary = upstream.summary()
         say(LONG * 7)
         say("short")
-        summary = upstream.talk()
         assert summary.asked.wait(BOUND)
         say("meanwhile")
         say("meanwhile, streamed", stream=True)

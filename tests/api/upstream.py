@@ -1,6 +1,7 @@
 """A provider that says what a test tells it to say, when the test tells it to: a Chat Completions server on loopback.
 
-Each request takes the next talk. A talk is fed chunk by chunk, so a test knows exactly how far a turn can have come.
+Each request takes the next talk, one for a summary the next summary: when a past is summarised beside its talk, which
+of the two asks first is nobody's promise. A talk is fed chunk by chunk, so a test knows exactly how far a turn can have come.
 """
 
 import json
@@ -12,6 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from api.server import BOUND
+from legato.engine.compaction import INSTRUCTIONS
 
 
 class Talk:
@@ -59,6 +61,7 @@ class Upstream:
         self.url = url
         self.received: list[dict[str, Any]] = []
         self._talks: queue.Queue[Talk] = queue.Queue()
+        self._summaries: queue.Queue[Talk] = queue.Queue()
 
     @property
     def settings(self) -> dict[str, str]:
@@ -71,9 +74,16 @@ class Upstream:
         self._talks.put(talk)
         return talk
 
+    def summary(self) -> Talk:
+        """What the next request for a summary is answered."""
+        talk = Talk()
+        self._summaries.put(talk)
+        return talk
+
     def take(self, body: dict[str, Any]) -> Talk:
         self.received.append(body)
-        return self._talks.get(timeout=BOUND)
+        is_summary = INSTRUCTIONS in str(body["messages"][0]["content"])
+        return (self._summaries if is_summary else self._talks).get(timeout=BOUND)
 
 
 @contextmanager
