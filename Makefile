@@ -6,6 +6,8 @@ BIN := $(VENV)/bin
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 2)')# most tests wait for processes half of the time
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
+unexport PYTHONDONTWRITEBYTECODE# else every start compiles everything again, 0.2 s
+
 .PHONY: serve test long check lint format bench bench-core bench-wire bench-scale bench-before bench-outgoing bench-peer memory profile prove rules clean
 
 serve: $(VENV)/.runtime  ## run the gateway on http://127.0.0.1:8420

@@ -29,7 +29,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure() -> None:
-    """Files of tests go into memory where there is room: nothing here is about how quick a disk is."""
+    """Files of tests go into memory where there is room: nothing here is about how quick a disk is. What a gateway is
+    made of is compiled once, not by each of the hundreds that are started, whatever the shell says."""
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", _quick_folder())
 
 
