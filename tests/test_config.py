@@ -1,7 +1,6 @@
 """Configuration: what is found without a file, and that everything that can be set is documented."""
 
 import json
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -131,11 +130,3 @@ def test_a_list_in_the_environment_is_written_with_commas(tmp_path: Path) -> Non
     }
     config, _ = load(environ=environ)
     assert config.agents["a"].toolsets == ("clock", "files")
-
-
-async def test_a_bot_without_its_library_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At the start, not when somebody writes to it."""
-    monkeypatch.setitem(sys.modules, "aiogram", None)
-    with pytest.raises(BadConfig, match=r"pip install 'legato\[telegram\]'"):
-        async with open_app(load(tmp_path, environ={"LEGATO_CHANNELS__TG__KIND": "telegram"})[0]):
-            pass

@@ -13,13 +13,15 @@ import trustme
 
 from legato import outgoing
 from legato.errors import BadConfig
-from legato.outgoing import NoConnection, Server
+from legato.outgoing import Lost, NoConnection, Server
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[Any, Any, None]]
 
 
 @asynccontextmanager
-async def serving(handle: Handler, tls: ssl.SSLContext | None = None) -> AsyncIterator[Server]:
+async def serving(
+    handle: Handler, tls: ssl.SSLContext | None = None, *, repeatable: bool = True
+) -> AsyncIterator[Server]:
     under_way: set[asyncio.Task[None]] = set()
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -37,7 +39,8 @@ async def serving(handle: Handler, tls: ssl.SSLContext | None = None) -> AsyncIt
 
     listener = await asyncio.start_server(connected, "127.0.0.1", 0, ssl=tls)
     port = listener.sockets[0].getsockname()[1]
-    server = Server(f"http{'s' if tls else ''}://{'localhost' if tls else '127.0.0.1'}:{port}/v1/", {"X-Key": "k"})
+    url = f"http{'s' if tls else ''}://{'localhost' if tls else '127.0.0.1'}:{port}/v1/"
+    server = Server(url, {"X-Key": "k"}, repeatable=repeatable)
     try:
         async with asyncio.timeout(30):
             yield server
@@ -163,6 +166,31 @@ async def test_a_server_that_closes_when_it_is_asked_again_is_asked_anew() -> No
     async with serving(once) as server:
         assert [await asked(server) for _ in range(3)] == [b"yes"] * 3
     assert answered == 3
+
+
+async def test_what_must_not_happen_twice_is_not_sent_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server took the second request and closed instead of answering. A connection that was idle for a while is
+    not used for such a thing at all, so that this stays rare."""
+    heard = 0
+
+    async def once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal heard
+        await request_of(reader)
+        heard += 1
+        writer.write(whole(b"yes"))
+        await request_of(reader)
+        heard += 1
+        writer.transport.abort()
+
+    async with serving(once, repeatable=False) as server:
+        assert await asked(server) == b"yes"
+        with pytest.raises(Lost):
+            await asked(server)
+        assert heard == 2
+        assert await asked(server) == b"yes"
+        monkeypatch.setattr(outgoing, "KEPT_SHORTLY", 0.0)
+        assert await asked(server) == b"yes"
+        assert heard == 4
 
 
 async def test_what_nobody_asked_for_is_never_an_answer() -> None:

@@ -1,7 +1,6 @@
 """The composition root: builds every room from the configuration. The only file that knows all of them."""
 
 import asyncio
-import importlib.util
 import os
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -10,6 +9,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from legato.channels.telegram import Telegram
 from legato.channels.webhook import Webhook
 from legato.config import ChannelConfig, Config, ModelConfig
 from legato.domain.ids import PrincipalId
@@ -100,7 +100,16 @@ def build_channel(name: str, config: ChannelConfig, stack: AsyncExitStack) -> tu
     """A channel as it is configured."""
     channel: Channel
     if config.kind == "telegram":
-        channel = build_telegram(name, config)
+        channel = Telegram(
+            name,
+            token=config.token,
+            base_url=config.base_url,
+            mode=config.mode,
+            url=config.url,
+            secret=config.secret,
+            limit=config.max_length,
+            max_attachment=config.max_attachment,
+        )
     else:
         channel = Webhook(name, secret=config.secret, url=config.url, limit=config.max_length)
     stack.push_async_callback(channel.close)
@@ -114,23 +123,6 @@ def build_channel(name: str, config: ChannelConfig, stack: AsyncExitStack) -> tu
         preview=config.preview,
     )
     return channel, settings
-
-
-def build_telegram(name: str, config: ChannelConfig) -> Channel:
-    if importlib.util.find_spec("aiogram") is None:
-        raise BadConfig(f"The channel '{name}' needs what is not installed. Run: pip install 'legato[telegram]'")
-    from legato.channels.telegram import Telegram  # noqa: PLC0415 - only who has a bot loads what it needs
-
-    return Telegram(
-        name,
-        token=config.token,
-        base_url=config.base_url,
-        mode=config.mode,
-        url=config.url,
-        secret=config.secret,
-        limit=config.max_length,
-        max_attachment=config.max_attachment,
-    )
 
 
 async def open_database(config: Config) -> Database:

@@ -26,7 +26,7 @@ from legato.errors import BadConfig
 CONNECT_WITHIN = 10.0
 NEXT_AFTER = 0.25  # seconds after which the next address of a host is tried, too
 SILENT_AT_MOST = 300.0
-KEPT = 60.0  # seconds that a connection may be idle
+KEPT, KEPT_SHORTLY = 60.0, 3.0  # seconds that a connection may be idle
 MAX_HEAD = 64 * 1024
 MAX_UNREAD = 256 * 1024
 
@@ -40,9 +40,11 @@ class Lost(ConnectionError):
 
 
 class Server:
-    """One server and the connections to it. Whatever fails on the way is an OSError."""
+    """One server and the connections to it. Whatever fails on the way is an OSError. What is not `repeatable` is never
+    sent twice: a connection that is closed instead of an answer may have carried it, so none is used for it that has
+    been idle for longer than any server would let it be."""
 
-    def __init__(self, url: str, headers: Mapping[str, str] = MappingProxyType({})) -> None:
+    def __init__(self, url: str, headers: Mapping[str, str] = MappingProxyType({}), *, repeatable: bool = True) -> None:
         try:
             parts = urlsplit(url)
             host, port = parts.hostname, parts.port
@@ -62,6 +64,7 @@ class Server:
             secret = f"{unquote(parts.username)}:{unquote(parts.password or '')}".encode()
             lines["Authorization"] = f"Basic {b64encode(secret).decode()}"
         self._lines = _lines(lines)
+        self._repeatable = repeatable
         self._context: ssl.SSLContext | None = None
         self._idle: deque[_Connection] = deque()  # the one that was used last on the right
 
@@ -78,6 +81,8 @@ class Server:
             try:
                 await connection.send(request)
             except Lost:  # closed by the server while our request was on its way
+                if not self._repeatable:
+                    raise
                 connection = None
         if connection is None:
             connection = await self._connect()
@@ -94,11 +99,12 @@ class Server:
         self._idle.clear()
 
     def _kept(self) -> "_Connection | None":
-        while self._idle and not self._idle[0].fresh:
+        most = KEPT if self._repeatable else KEPT_SHORTLY
+        while self._idle and not self._idle[0].fresh(most):
             self._idle.popleft().abort()
         while self._idle:
             connection = self._idle.pop()
-            if connection.fresh:
+            if connection.fresh(most):
                 return connection
         return None
 
@@ -153,12 +159,12 @@ class Answer:
 
     async def text(self, most: int) -> bytes:
         """The body, or as much of it as anybody wants to see."""
-        found = b""
+        found = bytearray()
         async for data in self:
             found += data
             if len(found) >= most:
                 break
-        return found[:most]
+        return bytes(found[:most])
 
 
 class _Connection(asyncio.Protocol):
@@ -183,9 +189,8 @@ class _Connection(asyncio.Protocol):
         self._keep = False
         self._failure: OSError | None = None
 
-    @property
-    def fresh(self) -> bool:
-        return self.open and self._loop.time() - self.heard < KEPT
+    def fresh(self, most: float) -> bool:
+        return self.open and self._loop.time() - self.heard < most
 
     async def send(self, request: bytes) -> None:
         """Ask, and wait for the head of the answer."""

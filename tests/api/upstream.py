@@ -1,7 +1,8 @@
 """A provider that says what a test tells it to say, when the test tells it to: a Chat Completions server on loopback.
 
 Each request takes the next talk, one for a summary the next summary: when a past is summarised beside its talk, which
-of the two asks first is nobody's promise. A talk is fed chunk by chunk, so a test knows exactly how far a turn can have come.
+of the two asks first is nobody's promise. A talk is fed chunk by chunk, so a test knows exactly how far a turn can have
+come.
 """
 
 import json

@@ -10,21 +10,10 @@ from channels.platform import PLATFORMS, Bridge, Platform, bridge
 
 Serving = Callable[..., Server]
 
-QUICK = (
-    "test_a_chat_is_one_conversation_and_is_answered_where_it_was_asked",
-    "test_a_redelivery_acts_once_also_after_a_crash",
-    "test_after_new_the_context_is_fresh_for_ever_on_and_resume_goes_back",
-    "test_one_talk_goes_on_in_http_a_chat_and_the_terminal_at_once",
-)
-
 
 @pytest.fixture(params=PLATFORMS)
 def platform(request: pytest.FixtureRequest) -> Iterator[Platform]:
-    """Each platform in turn. A gateway with Telegram's library takes seconds to start, so there the stories are told in
-    every run, and the rest with --long."""
-    slow = request.param == "telegram" and request.node.originalname not in QUICK
-    if slow and not request.config.getoption("--long"):
-        pytest.skip("takes long on Telegram; run with --long")
+    """Each platform in turn."""
     with PLATFORMS[request.param]() as made:
         yield made
 

@@ -142,7 +142,7 @@ def api() -> Iterator[TelegramApi]:
 async def bot(api: TelegramApi) -> AsyncIterator[TelegramBot]:
     bot = TelegramBot("tg", TOKEN, api.url, answer=1.0)
     yield bot
-    await bot.close()
+    bot.close()
 
 
 async def failure_of(bot: TelegramBot) -> LegatoError:
@@ -187,6 +187,14 @@ async def test_a_failure_says_whether_it_may_be_sent_again(
     assert len(api.called("sendMessage")) == 1
 
 
+async def test_a_message_is_not_sent_again_when_a_kept_connection_breaks(api: TelegramApi, bot: TelegramBot) -> None:
+    """Telegram took the second one, and closed instead of answering."""
+    await within(bot.send("7", "", "one", "", None))
+    api.fault("sendMessage", status=0, taken=True)
+    assert type(await failure_of(bot)) is Doubtful
+    assert api.texts(7) == ["one", "text"]
+
+
 @pytest.mark.parametrize("base_url", ["refused", "http://nobody.invalid", "no url", "ftp://x"])
 async def test_what_could_not_be_connected_was_not_sent(base_url: str) -> None:
     """Nobody listens, no such host, no address at all."""
@@ -194,14 +202,14 @@ async def test_what_could_not_be_connected_was_not_sent(base_url: str) -> None:
         port = free.getsockname()[1]
     bot = TelegramBot("tg", TOKEN, f"http://127.0.0.1:{port}" if base_url == "refused" else base_url)
     assert type(await failure_of(bot)) is NotSent
-    await bot.close()
+    bot.close()
 
 
 @pytest.mark.parametrize("token", ["", "no token", "canary", "12:canary canary"])
 async def test_what_is_no_token_is_said_to_be_none(token: str) -> None:
     bot = TelegramBot("tg", token, "http://127.0.0.1:1")
     assert "channels.tg.token" in (await failure_of(bot)).message
-    await bot.close()
+    bot.close()
 
 
 async def test_a_group_that_has_moved_is_followed(api: TelegramApi, bot: TelegramBot) -> None:

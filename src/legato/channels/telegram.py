@@ -10,12 +10,13 @@ import mimetypes
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 from weakref import WeakValueDictionary
 
 import msgspec
 import structlog
 
+from legato.channels.telegram_bot import TelegramBot
 from legato.channels.telegram_html import to_html
 from legato.channels.telegram_message import KIND, Heard, Posted, Update, User, Wanted, heard
 from legato.domain.attachments import Blob
@@ -23,9 +24,6 @@ from legato.domain.channels import Attached, Inbound
 from legato.domain.handles import Address
 from legato.engine.protocols import Doubtful, Inlet, NotSent, Rejected
 from legato.errors import BadInput, Forbidden, LegatoError, Unavailable
-
-if TYPE_CHECKING:
-    from legato.channels.telegram_bot import TelegramBot
 
 logger = structlog.get_logger(__name__)
 
@@ -60,11 +58,9 @@ class Telegram:
     ) -> None:
         self.account, self.limit = account, min(limit, LIMIT)
         self.exclusive = mode == "poll"  # of two who ask, Telegram turns one away
-        self._token, self._base_url = token, base_url
+        self._bot = TelegramBot(account, token, base_url)
         self._mode, self._url, self._secret = mode, url, secret
         self._max_attachment = max_attachment
-        self._made: TelegramBot | None = None
-        self._making = asyncio.Lock()
         self._me: User | None = None
         self._inlet: Inlet | None = None
         self._fetching = asyncio.Semaphore(FETCHED_AT_ONCE)
@@ -74,26 +70,18 @@ class Telegram:
         """Telegram counts UTF-16 units."""
         return len(text) + sum(ord(letter) > 0xFFFF for letter in text)
 
-    async def _bot(self) -> "TelegramBot":
-        """The bot; the first time, its library is loaded beside everything else."""
-        async with self._making:
-            if self._made is None:
-                self._made = await asyncio.to_thread(_make, self.account, self._token, self._base_url)
-        return self._made
-
     # -- in
 
     async def run(self, inlet: Inlet) -> None:
         try:
-            bot = await self._bot()
-            self._me = await bot.me()
-            await bot.offer(inlet.commands)
+            self._me = await self._bot.me()
+            await self._bot.offer(inlet.commands)
             if self._mode == "webhook":
-                await self._be_called(bot, inlet)
+                await self._be_called(inlet)
             else:
-                await bot.wait_for_us()
+                await self._bot.wait_for_us()
                 inlet.up()
-                await self._ask_on(bot, inlet)
+                await self._ask_on(inlet)
         except ExceptionGroup as failed:  # of the group in which messages are taken
             raise failed.exceptions[0] from None
         except Doubtful as error:
@@ -101,14 +89,14 @@ class Telegram:
         finally:
             self._inlet = None
 
-    async def _be_called(self, bot: "TelegramBot", inlet: Inlet) -> None:
+    async def _be_called(self, inlet: Inlet) -> None:
         if not _SECRET.match(self._secret) or not self._url:
             raise Rejected(
                 f"A webhook needs channels.{self.account}.url, and channels.{self.account}.secret of 1 to 256 letters, "
                 "digits, '_' and '-'."
             )
         self._inlet = inlet
-        await bot.come_to(self._url, self._secret)
+        await self._bot.come_to(self._url, self._secret)
         inlet.up()
         await asyncio.Event().wait()
 
@@ -127,12 +115,12 @@ class Telegram:
             await self._take(self._inlet, update.message)
         return {"ok": True}
 
-    async def _ask_on(self, bot: "TelegramBot", inlet: Inlet) -> None:
+    async def _ask_on(self, inlet: Inlet) -> None:
         window, pause = Window(), PAUSE
         before = WeakValueDictionary[int | None, asyncio.Task[None]]()  # the last that is being taken of a chat
         async with asyncio.TaskGroup() as group:
             while True:
-                raw = await bot.updates(window.offset, 0 if window.taking else LONG)
+                raw = await self._bot.updates(window.offset, 0 if window.taking else LONG)
                 fresh = [_update(one) for one in raw if window.begin(one["update_id"])]
                 for update in fresh:
                     chat = update.message.chat.id if update.message else None
@@ -200,7 +188,7 @@ class Telegram:
     async def _fetched(self, wanted: Wanted) -> Attached:
         if wanted.size > self._max_attachment:
             raise Rejected("The file is too large.")
-        data, path = await (await self._bot()).fetch(wanted.file_id, self._max_attachment)
+        data, path = await self._bot.fetch(wanted.file_id, self._max_attachment)
         media_type = wanted.media_type
         if wanted.what == "photo":
             media_type = mimetypes.guess_type(path)[0] or media_type
@@ -209,21 +197,19 @@ class Telegram:
     # -- out
 
     async def send(self, address: Address, text: str, *, key: str, reply_to: str | None = None) -> str:
-        bot = await self._bot()
-        return await bot.send(address.chat, address.thread, text, to_html(text), reply_to)
+        return await self._bot.send(address.chat, address.thread, text, to_html(text), reply_to)
 
     async def edit(self, address: Address, message: str, text: str) -> None:
-        await (await self._bot()).edit(address.chat, message, text, to_html(text))
+        await self._bot.edit(address.chat, message, text, to_html(text))
 
     async def typing(self, address: Address) -> None:
         try:
-            await (await self._bot()).typing(address.chat, address.thread)
+            await self._bot.typing(address.chat, address.thread)
         except LegatoError as error:
             logger.debug("typing is not shown", channel=self.account, error=error.message)
 
     async def close(self) -> None:
-        if self._made is not None:
-            await self._made.close()
+        self._bot.close()
 
 
 class Window:
@@ -256,12 +242,6 @@ class Window:
                 async with asyncio.timeout(pause):
                     await self._moved.wait()
         self._moved.clear()
-
-
-def _make(account: str, token: str, base_url: str) -> "TelegramBot":
-    from legato.channels.telegram_bot import TelegramBot  # noqa: PLC0415 - takes seconds; see there
-
-    return TelegramBot(account, token, base_url)
 
 
 def _update(raw: dict[str, Any]) -> Update:

@@ -1,55 +1,60 @@
-"""A bot on Telegram, over aiogram; every failure becomes one of ours.
+"""A bot on Telegram: the few calls of its Bot API that a conversation needs; every failure becomes one of ours.
 
-Loading aiogram takes seconds, so this file is imported when a bot is first needed, beside everything else. The token
-is part of every URL, and the client's errors print URLs: nothing of them leaves this file but our own sentences.
+The API is a form to post and JSON to read, and the libraries for it bring every type that it has: loading one took 4 s
+of CPU and 130 MB at each start (decision 0018). The tests hold what is sent here against what such a library sends.
+
+The token is part of every path, so no path is ever part of a sentence.
 """
 
-import logging
+import asyncio
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, TypeVar
+from urllib.parse import quote, urlencode
 
-import aiohttp
-import structlog
-from aiogram import Bot
-from aiogram import exceptions as said
-from aiogram.client.session.aiohttp import AiohttpSession
-from aiogram.client.telegram import PRODUCTION, TelegramAPIServer
-from aiogram.methods import (
-    DeleteWebhook,
-    EditMessageText,
-    GetFile,
-    GetMe,
-    SendChatAction,
-    SendMessage,
-    SetMyCommands,
-    SetWebhook,
-    TelegramMethod,
-)
-from aiogram.types import BotCommand, ReplyParameters
-from aiogram.utils.token import TokenValidationError
+import msgspec
+from msgspec import Raw, Struct
 
 from legato.channels.telegram_message import User
 from legato.engine.protocols import Doubtful, NotSent, Rejected
+from legato.errors import BadConfig
+from legato.outgoing import NoConnection, Server
 
-logger = structlog.get_logger(__name__)
-
-T = TypeVar("T")
-
-CONNECT, ANSWER = 10.0, 60.0
+PLATFORM = "https://api.telegram.org"
+ANSWER = 60.0  # seconds
+LARGEST = 32 * 1024 * 1024  # bytes of an answer
 HEARD = ["message"]
 PLAINLY = ("can't parse entities", "message is too long", "message text is empty", "text must be non-empty")
 
-logging.getLogger("aiogram").setLevel(logging.CRITICAL)  # its lines may hold a URL
+_TOKEN = re.compile(r"\d{1,32}:[A-Za-z0-9_-]{1,256}")
+_FORM = {"Content-Type": "application/x-www-form-urlencoded"}
+
+T = TypeVar("T")
 
 
-class RawUpdates(TelegramMethod[list[dict[str, Any]]]):
-    """`getUpdates` with updates as they come: one that cannot be read must not hide the others."""
+class _More(Struct, frozen=True):
+    """What a refusal tells besides its reason."""
 
-    __returning__ = list[dict[str, Any]]
-    __api_method__ = "getUpdates"
+    retry_after: float | None = None
+    migrate_to_chat_id: int | None = None
 
-    offset: int
-    timeout: int
-    allowed_updates: list[str] = HEARD
+
+class _Told(Struct):
+    """Every answer of Telegram."""
+
+    ok: bool
+    result: Raw = Raw(b"null")
+    description: str = ""
+    parameters: _More = _More()
+
+
+class _Sent(Struct):
+    message_id: int
+
+
+class _File(Struct):
+    file_path: str = ""
 
 
 class Moved(Rejected):
@@ -65,46 +70,39 @@ class TelegramBot:
 
     def __init__(self, account: str, token: str, base_url: str, answer: float = ANSWER) -> None:
         self._account, self._token, self._answer = account, token, answer
-        server = TelegramAPIServer.from_base(base_url) if base_url else PRODUCTION
-        self._bot: Bot | None = None
         try:
-            self._bot = Bot(token, AiohttpSession(api=server))
-        except TokenValidationError:
-            logger.error("that is no token", channel=account)
+            self._server: Server | None = Server(base_url or PLATFORM, repeatable=False)
+        except BadConfig:
+            self._server = None
 
     async def me(self) -> User:
-        me = await self._ask(GetMe())
-        return User(me.id, True, me.first_name, username=me.username or "")
+        return await self._ask("getMe", User)
 
     async def offer(self, commands: list[tuple[str, str]]) -> None:
         """Show the commands in the menu."""
-        menu = [BotCommand(command=name, description=help[:256]) for name, help in commands]
-        await self._ask(SetMyCommands(commands=menu))
+        menu = [{"command": name, "description": help[:256]} for name, help in commands]
+        await self._ask("setMyCommands", bool, {"commands": menu})
 
     async def updates(self, offset: int, wait: int) -> list[dict[str, Any]]:
-        """What is there from an update on; those before it are acknowledged by this."""
-        return await self._ask(RawUpdates(offset=offset, timeout=wait), wait)
+        """What is there from an update on, as it comes: one that cannot be read must not hide the others. Those before
+        it are acknowledged by this."""
+        asked = {"offset": offset, "timeout": wait, "allowed_updates": HEARD}
+        return await self._ask("getUpdates", list[dict[str, Any]], asked, held=wait)
 
     async def come_to(self, url: str, secret: str) -> None:
         """Let Telegram post what it has."""
-        await self._ask(SetWebhook(url=url, secret_token=secret, allowed_updates=HEARD))
+        await self._ask("setWebhook", bool, {"url": url, "secret_token": secret, "allowed_updates": HEARD})
 
     async def wait_for_us(self) -> None:
         """Let Telegram keep what it has until we ask."""
-        await self._ask(DeleteWebhook())
+        await self._ask("deleteWebhook", bool)
 
     async def send(self, chat: str, thread: str, text: str, html: str, reply_to: str | None) -> str:
         """Send a message; plainly where Telegram does not understand the formatted one."""
-        reply = ReplyParameters(message_id=int(reply_to), allow_sending_without_reply=True) if reply_to else None
-        message = SendMessage(
-            chat_id=int(chat),
-            message_thread_id=int(thread) if thread else None,
-            text=html or text,
-            parse_mode="HTML" if html else None,
-            reply_parameters=reply,
-        )
+        reply = {"message_id": int(reply_to), "allow_sending_without_reply": True} if reply_to else None
+        said = {"text": html or text, "parse_mode": "HTML" if html else None, "reply_parameters": reply}
         try:
-            sent = await self._ask(message)
+            sent = await self._ask("sendMessage", _Sent, _place(chat, thread) | said)
         except Moved as moved:
             return await self.send(str(moved.chat), thread, text, html, None)
         except Rejected as refusal:
@@ -115,11 +113,10 @@ class TelegramBot:
 
     async def edit(self, chat: str, message: str, text: str, html: str) -> None:
         """Change a message; one that says so already is fine."""
-        change = EditMessageText(
-            chat_id=int(chat), message_id=int(message), text=html or text, parse_mode="HTML" if html else None
-        )
+        which = {"message_id": int(message)}
+        said = {"text": html or text, "parse_mode": "HTML" if html else None}
         try:
-            await self._ask(change)
+            await self._ask("editMessageText", Raw, _place(chat) | which | said)
         except Rejected as refusal:
             if html and any(reason in refusal.message.lower() for reason in PLAINLY):
                 await self.edit(chat, message, text, "")
@@ -127,67 +124,76 @@ class TelegramBot:
                 raise
 
     async def typing(self, chat: str, thread: str) -> None:
-        where = int(thread) if thread else None
-        await self._ask(SendChatAction(chat_id=int(chat), message_thread_id=where, action="typing"))
+        await self._ask("sendChatAction", bool, _place(chat, thread) | {"action": "typing"})
 
     async def fetch(self, file_id: str, most: int) -> tuple[bytes, str]:
         """A file, and its path there; `Rejected` when it has more bytes than that."""
-        path = (await self._ask(GetFile(file_id=file_id))).file_path or ""
-        data, bot = bytearray(), self._connected()
+        path = (await self._ask("getFile", _File, {"file_id": file_id})).file_path
         try:
-            async for chunk in bot.session.stream_content(bot.session.api.file_url(self._token, path), timeout=60):
-                data += chunk
-                if len(data) > most:
-                    break
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            failure = type(error).__name__
-        else:
-            if len(data) <= most:
-                return bytes(data), path
+            status, data = await self._exchange("GET", f"/file/bot{self._token}/{quote(path)}", most=most + 1)
+        except OSError as error:
+            raise NotSent(f"The file could not be fetched: {type(error).__name__}.") from error
+        if status != 200:
+            raise NotSent(f"The file could not be fetched: Telegram answered {status}.")
+        if len(data) > most:
             raise Rejected("The file is too large.")
-        raise NotSent(f"The file could not be fetched: {failure}.")
+        return data, path
 
-    async def close(self) -> None:
-        if self._bot is not None:
-            await self._bot.session.close()
+    def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
 
-    def _connected(self) -> Bot:
-        if self._bot is None:
+    async def _ask(
+        self, method: str, answer: type[T], given: Mapping[str, object] = MappingProxyType({}), *, held: float = 0.0
+    ) -> T:
+        """Ask Telegram, which may hold the question for so many seconds."""
+        if not _TOKEN.fullmatch(self._token):
             raise self._bad_token()
-        return self._bot
-
-    async def _ask(self, method: TelegramMethod[T], held: float = 0.0) -> T:
-        """Ask Telegram. A failure is raised outside of the handler, so that the client's own is not attached."""
-        bot = self._connected()
+        form = urlencode({name: _written(value) for name, value in given.items() if value is not None}).encode()
         try:
-            return await bot(method, request_timeout=_within(held + self._answer))
-        except (said.AiogramError, aiohttp.ClientError, TimeoutError, OSError) as error:
-            failure = self._failure(error)
-        raise failure
+            status, data = await self._exchange("POST", f"/bot{self._token}/{method}", form, held=held)
+        except NoConnection as error:
+            raise NotSent(f"Telegram cannot be reached: {error}.") from error
+        except TimeoutError as error:
+            raise Doubtful("Telegram did not answer in time, and may have taken it.") from error
+        except OSError as error:
+            name = type(error).__name__
+            raise Doubtful(f"The connection to Telegram broke ({name}); it may have been taken.") from error
+        try:
+            told = msgspec.json.decode(data, type=_Told)
+            if told.ok and status == 200:
+                return msgspec.json.decode(told.result, type=answer)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            told = _Told(False)
+        raise self._refused(status, told)
 
-    def _failure(self, error: Exception) -> NotSent | Rejected | Doubtful:
-        """Our sentence for a failure of the client."""
-        match error:
-            case said.TelegramRetryAfter():
-                return NotSent(f"Telegram asks to wait {error.retry_after} seconds.", float(error.retry_after))
-            case said.TelegramUnauthorizedError() | said.TelegramNotFound():
-                return self._bad_token()
-            case said.TelegramMigrateToChat():
-                return Moved(error.migrate_to_chat_id)
-            case said.TelegramConflictError():
-                return NotSent("Another program takes this bot's messages; only one can. Stop it, or use another bot.")
-            case said.TelegramServerError():
-                return Doubtful("Telegram had trouble of its own, and may have taken it.")
-            case said.TelegramEntityTooLarge() | said.TelegramBadRequest() | said.TelegramForbiddenError():
-                return Rejected(f"Telegram refused: {error.message.replace(self._token, '…')}.")
-            case said.TelegramNetworkError():
-                return _broken(error.__cause__)
-            case said.TelegramAPIError():
-                return Rejected(f"Telegram refused: {error.message.replace(self._token, '…')}.")
-            case said.ClientDecodeError():
-                return Doubtful("Telegram's answer could not be read.")
-            case _:
-                return _broken(error)
+    async def _exchange(
+        self, method: str, path: str, body: bytes = b"", *, held: float = 0.0, most: int = LARGEST
+    ) -> tuple[int, bytes]:
+        if self._server is None:
+            raise NotSent("The channel's base_url is no URL.")
+        async with (
+            asyncio.timeout(held + self._answer),
+            self._server.ask(method, path, body, _FORM if body else {}) as answer,
+        ):
+            return answer.status, await answer.text(most)
+
+    def _refused(self, status: int, told: _Told) -> NotSent | Rejected | Doubtful:
+        """Our sentence for what is no answer."""
+        wait, moved = told.parameters.retry_after, told.parameters.migrate_to_chat_id
+        if status == 200:
+            return Doubtful("Telegram's answer could not be read.")
+        if status >= 500:
+            return Doubtful("Telegram had trouble of its own, and may have taken it.")
+        if status == 429:
+            return NotSent(f"Telegram asks to wait{f' {wait:.0f} seconds' if wait else ''}.", wait)
+        if status in (401, 404):
+            return self._bad_token()
+        if status == 409:
+            return NotSent("Another program takes this bot's messages; only one can. Stop it, or use another bot.")
+        if moved is not None:
+            return Moved(moved)
+        return Rejected(f"Telegram refused: {told.description.replace(self._token, '…') or status}.")
 
     def _bad_token(self) -> NotSent:
         return NotSent(
@@ -195,22 +201,10 @@ class TelegramBot:
         )
 
 
-def _broken(cause: BaseException | None) -> NotSent | Doubtful:
-    """A connection that was not made has carried nothing; one that broke may have."""
-    match cause:
-        case aiohttp.ClientConnectorError():
-            return NotSent(f"Telegram cannot be reached: {cause.os_error.strerror or type(cause).__name__}.")
-        case aiohttp.ConnectionTimeoutError():
-            return NotSent("Telegram cannot be reached: it does not answer.")
-        case aiohttp.InvalidURL() | aiohttp.NonHttpUrlClientError():
-            return NotSent("The channel's base_url is no URL.")
-        case TimeoutError():
-            return Doubtful("Telegram did not answer in time, and may have taken it.")
-        case _:
-            return Doubtful(f"The connection to Telegram broke ({type(cause).__name__}); it may have been taken.")
+def _place(chat: str, thread: str = "") -> dict[str, object]:
+    return {"chat_id": int(chat), "message_thread_id": int(thread) if thread else None}
 
 
-def _within(seconds: float) -> Any:
-    """A bound for a request, with a nearer one for the connection: what did not connect was surely not sent. aiogram
-    hands it to aiohttp as it is."""
-    return aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT)
+def _written(value: object) -> str:
+    """A value as a form carries it."""
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
