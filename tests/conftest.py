@@ -5,7 +5,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -57,10 +57,41 @@ def _quick_folder() -> str:
 @pytest.fixture
 def pg_url(pg_server: str) -> Iterator[str]:
     """The URL of an empty database."""
+    with _pg_database(pg_server, "template1") as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def pg_template(pg_server: str) -> str:
+    """The name of a database with our schema and nothing in it."""
+
+    async def migrate(url: str) -> None:
+        await (await Postgres.open(url)).close()
+
     name = new_id("t")
     _admin(pg_server, f"create database {name}")
-    yield pg_server.replace("/postgres?", f"/{name}?")
-    _admin(pg_server, f"drop database if exists {name} with (force)")
+    with asyncio.Runner() as runner:
+        runner.run(migrate(_pg_named(pg_server, name)))
+    return name
+
+
+@pytest.fixture
+def pg_ready(pg_server: str, pg_template: str) -> Iterator[str]:
+    """The URL of a database with our schema: to make it takes longer than most tests do."""
+    with _pg_database(pg_server, pg_template) as url:
+        yield url
+
+
+@contextmanager
+def _pg_database(server: str, template: str) -> Iterator[str]:
+    name = new_id("t")
+    _admin(server, f"create database {name} template {template}")
+    yield _pg_named(server, name)
+    _admin(server, f"drop database if exists {name} with (force)")
+
+
+def _pg_named(server: str, name: str) -> str:
+    return server.replace("/postgres?", f"/{name}?")
 
 
 def _admin(url: str, statement: str) -> None:
@@ -76,7 +107,9 @@ def _admin(url: str, statement: str) -> None:
 @pytest.fixture(params=["sqlite", "postgres"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     """Where a database is: a path or a URL. Tests that take it run on both databases."""
-    return tmp_path / "legato.db" if request.param == "sqlite" else request.getfixturevalue("pg_url")
+    if request.param == "sqlite":
+        return tmp_path / "legato.db"
+    return request.getfixturevalue("pg_ready" if "reopen" in request.fixturenames else "pg_url")
 
 
 Opener = Callable[[], Any]
