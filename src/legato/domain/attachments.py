@@ -70,13 +70,18 @@ def detach(body: AnyBody, blobs: dict[str, Blob]) -> AnyBody:
 
 def references(bodies: Iterable[AnyBody]) -> set[str]:
     """The hashes of the blobs that bodies refer to."""
-    found = set()
+    return set(referred(bodies))
+
+
+def referred(bodies: Iterable[AnyBody]) -> tuple[str, ...]:
+    """The same, in order, as often as they are referred to."""
+    found = []
     for body in bodies:
         if isinstance(body, Message):
             for part in body.parts:
                 if not isinstance(part, Text) and part.blob is not None:
-                    found.add(part.blob)
-    return found
+                    found.append(part.blob)
+    return tuple(found)
 
 
 def attach(body: AnyBody, blobs: Mapping[str, Blob]) -> AnyBody:

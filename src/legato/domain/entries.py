@@ -12,6 +12,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from legato.domain.ids import EntryId, TurnId, new_id
+from legato.domain.window import Context
 
 
 class Text(Struct, frozen=True, tag="text", tag_field="type"):
@@ -202,10 +203,13 @@ class Entry(Struct, frozen=True):
 
 class View(Struct, frozen=True):
     """What a model sees of a conversation: the setup in force, the summary of the past, the entries verbatim.
-    `head` and `control` say of which state of the log this is the view."""
+    `head`, `control` and `seen` say of which state of the log this is the view. Entries up to `after` are left out,
+    because whoever asked knows them."""
 
     setup: Setup | None
     summary: Compaction | None
     entries: tuple[Entry, ...]
     head: int
     control: int
+    seen: Context = Context(None, None, ())
+    after: int = 0

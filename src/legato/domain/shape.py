@@ -11,36 +11,95 @@ sequence of bodies into one that every provider takes, by these rules:
 - an answer that was cut off is shown only where a person spoke after it; where the model took a new run at it, or is
   about to, it would only confuse.
 
-What was sent once is not moved by what comes later, so the prompt's prefix stays byte-stable.
+What was sent once is not moved by what comes later, so the prompt's prefix stays byte-stable. And so a long past need
+not be shaped, measured and written anew for each turn: `Past` keeps what was made of it, and `made_of` adds the rest.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol, Self, TypeVar
 
 from legato.domain.entries import AnyBody, Item, Message, Reasoning, Text, ToolCall, ToolResult
 
 UNANSWERED = "No result of this call was recorded."
 
 
-def shape(bodies: Iterable[AnyBody]) -> tuple[Item, ...]:
-    """The items a model is shown for these bodies."""
-    shaper = _Shaper()
-    for body in bodies:
-        shaper.take(body)
+class Addable(Protocol):
+    """What is made of items part by part: a number, bytes, a tuple."""
+
+    def __add__(self, other: Any, /) -> Self: ...
+
+
+Made = TypeVar("Made", bound=Addable)
+
+
+class Items(tuple[Item, ...]):
+    """What a model is shown. `past` is how it begins, where that was shown before."""
+
+    past: "Past | None" = None
+
+
+class Past:
+    """The beginning of what a model is shown, up to where nothing that comes later changes it, and what was made of it.
+    It is never the truth: without it the same is made of the log."""
+
+    def __init__(self, items: tuple[Item, ...] = (), seen: frozenset[str] = frozenset()) -> None:
+        self.items, self.seen = items, seen
+        self._made: dict[Callable[[tuple[Item, ...]], Any], Any] = {}
+
+    def grown(self, bodies: Iterable[AnyBody]) -> "Past | None":
+        """This and what came after it; None while that may still be changed by what comes next."""
+        shaper = _Shaper(self.seen)
+        shaper.take_all(bodies)
+        if shaper.calls or shaper.cut_off is not None or (shaper.out and type(shaper.out[-1]) is Reasoning):
+            return None
+        more = tuple(_without_idle_reasoning(shaper.out))
+        past = Past(self.items + more, frozenset(shaper.seen))
+        past._made = {maker: made + maker(more) for maker, made in self._made.items()}
+        return past
+
+    def made(self, maker: Callable[[tuple[Item, ...]], Made]) -> Made:
+        if maker not in self._made:
+            self._made[maker] = maker(self.items)
+        found: Made = self._made[maker]
+        return found
+
+
+def made_of(items: tuple[Item, ...], maker: Callable[[tuple[Item, ...]], Made]) -> Made:
+    """`maker(items)`, for a maker whose results can be added: `maker(a + b) == maker(a) + maker(b)` where `b` begins
+    with what a person says."""
+    past = items.past if type(items) is Items else None
+    return maker(items) if past is None else past.made(maker) + maker(items[len(past.items) :])
+
+
+def shape(bodies: Iterable[AnyBody], past: Past | None = None) -> Items:
+    """The items a model is shown for these bodies, after what it was shown of the past."""
+    shaper = _Shaper(past.seen if past is not None else ())
+    shaper.take_all(bodies)
     shaper.close_step()
-    return tuple(_without_idle_reasoning(shaper.out))
+    out = _without_idle_reasoning(shaper.out)
+    if past is None:
+        return Items(out)
+    items = Items((*past.items, *out))
+    if out and isinstance(out[0], Message) and out[0].role != "assistant":
+        items.past = past
+    return items
 
 
 class _Shaper:
     """One pass: the calls of the current step are held back until their results are known."""
 
-    def __init__(self) -> None:
+    def __init__(self, seen: Iterable[str] = ()) -> None:
         self.out: list[Item] = []
         self.calls: dict[str, ToolCall] = {}
         self.results: dict[str, ToolResult] = {}
         self.held: list[Item] = []  # said while calls were pending; goes after their results
-        self.seen: set[str] = set()
+        self.seen = set(seen)  # the ids of calls
         self.cut_off: Item | None = None
         self.spoken = False  # someone spoke, if only an empty word, since the calls of this step
+
+    def take_all(self, bodies: Iterable[AnyBody]) -> None:
+        for body in bodies:
+            self.take(body)
 
     def take(self, body: AnyBody) -> None:
         if type(body) is Message and not self.calls and self.cut_off is None and not body.incomplete:

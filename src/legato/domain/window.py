@@ -68,6 +68,20 @@ def context(head: int, controls: Iterable[Control]) -> Context:
     )
 
 
+class Known(Struct, frozen=True):
+    """What a model sees, up to a position."""
+
+    upto: int
+    summary: int | None
+    spans: tuple[Span, ...]
+
+
+def known(seen: Context, upto: int) -> Known:
+    """The beginning of a context. One that has the same beginning later shows the same there: entries never change."""
+    spans = tuple((first, min(last, upto)) for first, last in seen.spans if first <= upto)
+    return Known(upto, seen.summary, spans)
+
+
 def _alive(head: int, controls: Iterable[Control]) -> tuple[tuple[Span, ...], list[Control]]:
     """What is shown to people, and the controls that still speak, oldest first."""
     known = sorted((c for c in controls if c.seq <= head), key=lambda c: c.seq)

@@ -10,7 +10,7 @@ from msgspec import structs
 
 from legato.domain.attachments import Blob, attach
 from legato.domain.entries import AnyBody, Compaction, Message, Text
-from legato.domain.shape import shape
+from legato.domain.shape import Past, shape
 from legato.domain.turns import Turn
 from legato.engine.protocols import ModelRequest
 from legato.engine.roster import Cast
@@ -18,18 +18,24 @@ from legato.engine.roster import Cast
 SUMMARY_HEAD = "Summary of the earlier part of this conversation:\n"
 
 
-def build(turn: Turn, cast: Cast, summary: Compaction | None, bodies: Iterable[AnyBody]) -> ModelRequest:
-    """What the model is asked at this step."""
+def build(
+    turn: Turn, cast: Cast, summary: Compaction | None, bodies: Iterable[AnyBody], past: Past | None = None
+) -> ModelRequest:
+    """What the model is asked at this step. A past begins with the summary, and the bodies come after it."""
     options, setup = turn.input.options, cast.setup
-    past = [Message("system", (Text(SUMMARY_HEAD + told(summary)),))] if summary is not None else []
     return ModelRequest(
         conversation_id=turn.conversation_id,
         instructions=options.instructions if options.instructions is not None else setup.instructions,
         tools=setup.tools + options.tools,
-        items=shape([*past, *bodies]),
+        items=shape([*head(summary), *bodies]) if past is None else shape(bodies, past),
         params=options.params,
         model=cast.upstream,
     )
+
+
+def head(summary: Compaction | None) -> list[Message]:
+    """How a summary is put before what comes after it."""
+    return [Message("system", (Text(SUMMARY_HEAD + told(summary)),))] if summary is not None else []
 
 
 def attached(request: ModelRequest, blobs: Mapping[str, Blob]) -> ModelRequest:

@@ -4,13 +4,15 @@ The vocabulary takes some tens of megabytes and a moment to load, so nobody load
 has at most as many tokens as bytes, and that is asked first (`at_most`).
 """
 
+from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
 import msgspec
 import splintr
 
-from legato.domain.entries import AnyBody, Message, Reasoning, Text, ToolCall, ToolResult
+from legato.domain.entries import AnyBody, Item, Message, Reasoning, Text, ToolCall, ToolResult
+from legato.domain.shape import made_of
 from legato.engine.protocols import ModelRequest
 
 PER_ITEM = 6  # what a provider spends on the frame of a message
@@ -49,13 +51,23 @@ def of_body(body: AnyBody) -> int:
 
 def of_request(request: ModelRequest) -> int:
     """How many tokens a request has."""
-    return count(request.instructions) + count(_tools(request)) + sum(of_body(item) for item in request.items)
+    return count(request.instructions) + count(_tools(request)) + made_of(request.items, of_items)
+
+
+def of_items(items: Iterable[Item]) -> int:
+    return sum(map(of_body, items))
 
 
 def at_most(request: ModelRequest) -> int:
     """A bound for the same that costs next to nothing: bytes."""
-    total = _bytes(request.instructions) + _bytes(_tools(request)) + PER_ITEM * len(request.items)
-    for item in request.items:
+    around = _bytes(request.instructions) + _bytes(_tools(request)) + PER_ITEM * len(request.items)
+    return around + made_of(request.items, bytes_of)
+
+
+def bytes_of(items: Iterable[Item]) -> int:
+    """How many bytes of text there are in items; an image counts as what it takes at most."""
+    total = 0
+    for item in items:
         if type(item) is Message:  # most are, so they are looked at first
             for part in item.parts:
                 total += _bytes(part.text) if type(part) is Text else PER_IMAGE

@@ -12,9 +12,10 @@ from collections.abc import Iterable
 from contextlib import aclosing
 
 import structlog
+from msgspec import structs
 
 from legato.domain import fingerprint
-from legato.domain.attachments import Blob, references
+from legato.domain.attachments import Blob, referred
 from legato.domain.entries import (
     AnyBody,
     Compaction,
@@ -30,13 +31,16 @@ from legato.domain.entries import (
     draft,
 )
 from legato.domain.events import Answered, AnyEvent, Folded
+from legato.domain.shape import Past, made_of
 from legato.domain.turns import Failure, Lease, Outcome, Turn, Usage
+from legato.domain.window import known
 from legato.engine import prompt, recovery
 from legato.engine.calls import carry_out
 from legato.engine.compaction import LEFT_OUT, Compactor, SummaryFailed, failure_note
 from legato.engine.interrupts import Interrupted, Interrupts
 from legato.engine.journal import Journal, Pump
 from legato.engine.live import Live
+from legato.engine.pasts import Kept, Pasts
 from legato.engine.protocols import ModelRequest
 from legato.engine.roster import Cast, Roster
 from legato.engine.step import Step
@@ -62,9 +66,12 @@ class TurnRun:
         pump: Pump,
         roster: Roster,
         compactor: Compactor,
+        pasts: Pasts,
         max_attempts: int,
     ) -> None:
         self._db, self._live, self._pump, self._roster, self._compactor = db, live, pump, roster, compactor
+        self._pasts = pasts
+        self._past: Past | None = None  # what comes before the entries of the view
         self._max_attempts = max_attempts
         self.lease = lease
         self.interrupts = Interrupts()
@@ -105,12 +112,27 @@ class TurnRun:
 
     async def _prepare(self) -> tuple[recovery.Remains, View]:
         if not self.lease.begun:
-            at_hand = self.lease.view
-            if at_hand is None:
-                at_hand = await self._db.read(log.read_context, self.turn.conversation_id)
-            return recovery.remains([], []), at_hand
+            view = self.lease.view if self.lease.view is not None else await self._long_view()
+            return recovery.remains([], []), view
         events, entries, view = await self._db.read(_left_behind, self.turn)
         return recovery.remains(events, entries), view
+
+    async def _long_view(self) -> View:
+        """What the model sees of a long conversation, less its past, which is kept for the next turn as far as this
+        one's input."""
+        conversation, first = self.turn.conversation_id, self.turn.first_seq
+        kept = self._pasts.get(conversation)
+        view = await self._db.read(log.read_context, conversation, None, kept.known if kept is not None else None)
+        self._past = kept.past if kept is not None and view.after else None
+        past = self._past if self._past is not None else Past().grown(prompt.head(view.summary))
+        assert past is not None
+        assert first is not None
+        grown = past.grown(entry.body for entry in view.entries if entry.seq < first)
+        if grown is None:
+            return view
+        self._past = grown
+        self._pasts.put(conversation, Kept(known(view.seen, first - 1), grown))
+        return structs.replace(view, entries=tuple(entry for entry in view.entries if entry.seq >= first))
 
     async def _outcome(self, remains: recovery.Remains, view: View) -> Ending | None:
         """Every way a turn can end, in one place."""
@@ -186,7 +208,7 @@ class TurnRun:
     ) -> tuple[View, list[AnyBody], ModelRequest, int]:
         """A request within the model's window, and its size, or 0 where it need not be measured."""
         threshold = self.turn.input.options.compact_threshold
-        request = prompt.build(self.turn, cast, view.summary, bodies)
+        request = prompt.build(self.turn, cast, view.summary, bodies, self._past)
         if self._compactor.is_small(cast, request, threshold):
             return view, bodies, request, 0
         due, most = await self._compactor.budget(cast, threshold)
@@ -206,6 +228,7 @@ class TurnRun:
 
     async def _fold(self, cast: Cast, due: int) -> tuple[View, list[AnyBody]]:
         """Let a summary stand for the past, here and now, if one can be made."""
+        self._past = None
         view = await self._db.read(log.read_context, self.turn.conversation_id)
         plan = self._compactor.plan(view, due // 2)
         if plan is not None and await self._compactor.worth_trying(view, cast):
@@ -228,7 +251,7 @@ class TurnRun:
 
     async def _with_bytes(self, request: ModelRequest) -> ModelRequest:
         """The same with the images and files that it refers to."""
-        missing = references(request.items) - self._blobs.keys()
+        missing = set(made_of(request.items, referred)) - self._blobs.keys()
         if missing:
             self._blobs |= await self._db.read(blobs.get, self.turn.principal, missing)
         return prompt.attached(request, self._blobs)

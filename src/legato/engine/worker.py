@@ -19,6 +19,7 @@ from legato.engine import metrics
 from legato.engine.compaction import CompactionSettings, Compactor
 from legato.engine.journal import Pump
 from legato.engine.live import Live
+from legato.engine.pasts import Pasts
 from legato.engine.roster import Roster
 from legato.engine.turn import TurnRun
 from legato.errors import Conflict, NotFound, Unavailable
@@ -53,6 +54,7 @@ class Worker:
     def __init__(self, db: Database, live: Live, roster: Roster, settings: WorkerSettings) -> None:
         self._db, self._live, self.roster, self._settings = db, live, roster, settings
         self.compactor = Compactor(roster, settings.compaction)
+        self._pasts = Pasts()
         self.on_ended: Callable[[Turn], None] = lambda turn: None  # told of every turn that has ended here
         self.on_long: Callable[[Turn], None] = lambda turn: None  # told of a turn whose context has grown long
         self.node: NodeId = new_node_id()
@@ -211,6 +213,7 @@ class Worker:
             pump=self._pump,
             roster=self.roster,
             compactor=self.compactor,
+            pasts=self._pasts,
             max_attempts=self._settings.max_attempts,
         )
         self._running[lease.turn.id] = run

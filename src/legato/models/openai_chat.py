@@ -8,7 +8,7 @@ for (comments, keep-alives, unknown fields) is passed over; what it says is wron
 import asyncio
 import random
 import re
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterable, Iterator
 from typing import Any
 from urllib.parse import quote
 
@@ -19,6 +19,7 @@ from msgspec import Struct
 from legato.domain.attachments import is_inline
 from legato.domain.entries import File, Image, Item, Message, Part, Reasoning, Text, Tool, ToolCall, ToolResult
 from legato.domain.ids import new_call_id
+from legato.domain.shape import made_of
 from legato.domain.turns import Usage
 from legato.engine import windows
 from legato.engine.protocols import (
@@ -121,7 +122,7 @@ class OpenAIChat:
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         """Ask, and tell what comes back as it comes. A server that fails before it has said anything is asked again."""
-        body = msgspec.json.encode(chat_request(request.model or self._model, request))
+        body = chat_request(request.model or self._model, request)
         for attempt in range(TRIES):
             begun = False
             try:
@@ -152,11 +153,14 @@ class OpenAIChat:
 # -- what is sent
 
 
-def chat_request(model: str, request: ModelRequest) -> dict[str, Any]:
+def chat_request(model: str, request: ModelRequest) -> bytes:
     """The request in the server's words. The same request gives the same bytes."""
+    messages = made_of(request.items, _messages)
+    if request.instructions:
+        messages = msgspec.json.encode({"role": "system", "content": request.instructions}) + b"," + messages
     body: dict[str, Any] = {
         "model": model,
-        "messages": chat_messages(request),
+        "messages": msgspec.Raw(b"[" + messages.removesuffix(b",") + b"]"),
         "stream": True,
         "stream_options": {"include_usage": True},
     }
@@ -167,16 +171,20 @@ def chat_request(model: str, request: ModelRequest) -> dict[str, Any]:
             body[name] = value
     if (limit := request.params.get("max_output_tokens")) is not None:
         body["max_completion_tokens"] = limit
-    return body
+    return msgspec.json.encode(body)
 
 
-def chat_messages(request: ModelRequest) -> list[dict[str, Any]]:
-    """The items as chat messages: a step's text and calls are one message, its results follow."""
+def _messages(items: Iterable[Item]) -> bytes:
+    """The items as chat messages, each with a comma after it."""
+    messages = msgspec.json.encode(_chat(items))
+    return messages[1:-1] + b"," if len(messages) > 2 else b""
+
+
+def _chat(items: Iterable[Item]) -> list[dict[str, Any]]:
+    """A step's text and calls are one message, its results follow."""
     messages: list[dict[str, Any]] = []
-    if request.instructions:
-        messages.append({"role": "system", "content": request.instructions})
     said: dict[str, Any] | None = None  # the assistant's message of the step under way
-    for item in request.items:
+    for item in items:
         if isinstance(item, ToolCall):
             if said is None:
                 said = {"role": "assistant", "content": None}

@@ -26,7 +26,7 @@ from legato.domain.entries import (
 )
 from legato.domain.ids import ConversationId, TurnId
 from legato.domain.turns import Turn
-from legato.domain.window import Control, Span, context, transcript
+from legato.domain.window import Control, Known, Span, context, transcript
 from legato.errors import LeaseLost
 from legato.store.database import Row, Tx, one
 
@@ -96,20 +96,25 @@ async def controls(tx: Tx, stretches: Iterable[Stretch]) -> list[Control]:
     ]
 
 
-async def read_context(tx: Tx, conversation_id: ConversationId, upto: int | None = None) -> View:
-    """What the model sees now, or saw when the log ended at `upto`."""
+async def read_context(
+    tx: Tx, conversation_id: ConversationId, upto: int | None = None, known: Known | None = None
+) -> View:
+    """What the model sees now, or saw when the log ended at `upto`. What is `known` is left out, where it begins so."""
     stretches = await lineage(tx, conversation_id)
-    known = await controls(tx, stretches)
+    found = await controls(tx, stretches)
     head = stretches[-1].upto if upto is None else upto
-    seen = context(head, known)
+    seen = context(head, found)
+    after = known.upto if known is not None and window.known(seen, known.upto) == known else 0
     setup = await _body_at(tx, stretches, seen.setup)
     summary = await _body_at(tx, stretches, seen.summary)
     return View(
         setup=setup if isinstance(setup, Setup) else None,
         summary=summary if isinstance(summary, Compaction) else None,
-        entries=tuple(await _spans(tx, stretches, seen.spans)),
+        entries=tuple(await _spans(tx, stretches, _beyond(after, seen.spans))),
         head=head,
-        control=newest_control(known),
+        control=newest_control(found),
+        seen=seen,
+        after=after,
     )
 
 
@@ -125,7 +130,7 @@ async def read_transcript(
     """What people see: everything that was not rewound, from position `after` on."""
     stretches = await lineage(tx, conversation_id)
     spans = transcript(stretches[-1].upto, await controls(tx, stretches))
-    return await _spans(tx, stretches, [(max(a, after + 1), b) for a, b in spans if b > after], limit)
+    return await _spans(tx, stretches, _beyond(after, spans), limit)
 
 
 async def removed(tx: Tx, conversation_id: ConversationId) -> set[int]:
@@ -170,6 +175,10 @@ async def receipt(tx: Tx, turn: Turn) -> Receipt:
         folded=_as_spans(seq for seq in unseen if seq <= upto),
         hidden=_as_spans(seq for seq in unseen if seq > upto),
     )
+
+
+def _beyond(after: int, spans: Iterable[Span]) -> Iterable[Span]:
+    return [(max(first, after + 1), last) for first, last in spans if last > after] if after else spans
 
 
 def _as_spans(positions: Iterable[int]) -> tuple[Span, ...]:
