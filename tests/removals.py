@@ -667,6 +667,84 @@ REMOVALS = [
         ["engine/test_follow.py::test_hanging_up_at_any_event_changes_nothing[sqlite-5]"],
     ),
     Removal(
+        ONE,
+        "a process that stands still in mid statement is not waited for",
+        [Change("store/postgres.py", "                await self._end_stalled()", "                pass")],
+        ["store/test_races.py::test_a_process_that_stands_still_in_mid_statement_is_not_waited_for"],
+    ),
+    Removal(
+        MEMORY,
+        "a migration that loses a race against nodes at work tries again",
+        [
+            Change(
+                "store/postgres.py",
+                "        except (asyncpg.DeadlockDetectedError, asyncpg.LockNotAvailableError) as error:",
+                "        except asyncpg.LockNotAvailableError as error:",
+            )
+        ],
+        ["store/test_migrations.py::test_a_migration_and_a_node_at_work_that_wait_for_each_other_both_get_through"],
+    ),
+    Removal(
+        ID,
+        "two processes do not draw the same id",
+        [
+            Change(
+                "domain/ids.py",
+                "os.register_at_fork(after_in_child=_ready.clear)",
+                "os.register_at_fork(before=_ready.copy)",
+            )
+        ],
+        ["domain/test_ids.py::test_a_fork_draws_different_ids"],
+    ),
+    Removal(
+        OWED,
+        "a message is not sent again where its connection broke",
+        [Change("outgoing.py", "                if not self._repeatable:\n                    raise\n", "")],
+        [
+            "test_outgoing.py::test_what_must_not_happen_twice_is_not_sent_twice",
+            "channels/test_telegram_parts.py::test_a_message_is_not_sent_again_when_a_kept_connection_breaks",
+        ],
+    ),
+    Removal(
+        CACHE,
+        "a past is used only where the log still begins so",
+        [
+            Change(
+                "store/log.py",
+                "known is not None and window.known(seen, known.upto) == known else 0",
+                "known is not None else 0",
+            )
+        ],
+        [
+            "store/test_log.py::test_forks_of_forks_read_as_if_they_had_been_copied[*]",
+            "engine/test_identity.py::test_a_conversation_is_one_conversation_whatever_happens[*-1]",
+        ],
+    ),
+    Removal(
+        CACHE,
+        "a past ends where nothing that comes later changes it",
+        [Change("domain/shape.py", "        if shaper.calls or shaper.cut_off is not None or (", "        if (")],
+        ["domain/test_shape.py::test_what_was_made_of_a_past_is_not_made_again"],
+    ),
+    Removal(
+        CACHE,
+        "what joins what was said before is not added to what was made of it",
+        [
+            Change(
+                "domain/shape.py",
+                'return not items or (isinstance(items[0], Message) and items[0].role != "assistant")',
+                "return True",
+            )
+        ],
+        ["domain/test_shape.py::test_what_was_made_of_a_past_is_not_made_again"],
+    ),
+    Removal(
+        CACHE,
+        "after a summary in mid turn the past is another",
+        [Change("engine/turn.py", "        self._past = None\n        view = await", "        view = await")],
+        ["engine/test_compaction.py::test_a_long_past_that_is_folded_in_mid_turn_is_told_by_its_summary[*]"],
+    ),
+    Removal(
         PREFIX,
         "a setup is written once",
         [Change("engine/turn.py", "        if view.setup != cast.setup:", "        if cast.setup is not None:")],
@@ -675,7 +753,7 @@ REMOVALS = [
     Removal(
         PREFIX,
         "what was sent is extended and never rewritten",
-        [Change("engine/prompt.py", "items=shape([*past, *bodies]),", "items=shape([*bodies, *past][::-1]),")],
+        [Change("engine/prompt.py", "shape([*head(summary), *bodies])", "shape([*bodies, *head(summary)][::-1])")],
         ["engine/test_turns.py::test_what_the_model_was_sent_is_extended_and_never_rewritten[*]"],
     ),
     Removal(

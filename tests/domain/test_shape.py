@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from legato.domain.attachments import referred
 from legato.domain.entries import (
     AnyBody,
     Compaction,
@@ -26,8 +27,11 @@ from legato.domain.entries import (
     ToolCall,
     ToolResult,
 )
-from legato.domain.shape import UNANSWERED, problems, shape
+from legato.domain.shape import UNANSWERED, Past, made_of, problems, shape
+from legato.engine.tokens import bytes_of, of_items
+from legato.models.openai_chat import _messages
 
+MAKERS: tuple[Any, ...] = (of_items, bytes_of, referred, _messages)
 TOLD = "[Result of an earlier tool call]\n"
 
 
@@ -296,6 +300,24 @@ def test_what_was_sent_once_is_the_beginning_of_everything_sent_later(growth: Gr
     for earlier, later in pairwise(requests):
         assert later[: len(earlier)] == earlier
     assert all(problems(request) == [] for request in requests)
+
+
+@settings(max_examples=800, deadline=None)
+@given(bodies() | grown().map(lambda growth: growth.log), st.sets(st.integers(0, 40)))
+def test_what_was_made_of_a_past_is_not_made_again(log: list[AnyBody], cuts: set[int]) -> None:
+    """A past that grew piece by piece, wherever it was settled, and the rest after it: the same items, and the same of
+    whatever is made of them, as of the whole log at once."""
+    past, rest = Past(), list[AnyBody]()
+    for at, body in enumerate([*log, said("user", "at last")]):
+        settled = past.grown(rest) if at in cuts else None
+        if settled is not None:
+            past, rest = settled, []
+        rest.append(body)
+        items = shape(rest, past)
+        if at in cuts or body not in log:
+            assert items == shape([*log, body][: at + 1])
+            for maker in MAKERS:
+                assert made_of(items, maker) == maker(tuple(items))
 
 
 def assert_grows(*logs: list[AnyBody]) -> None:

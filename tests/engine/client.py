@@ -13,12 +13,14 @@ from typing import Any, TypeVar
 import pytest
 
 from engine.rooms import message, submission
-from engine.scripted import USAGE, echo, last_said
+from engine.scripted import USAGE, Scripted, echo, last_said
 from legato.app import App
 from legato.domain.entries import AnyBody, Compaction, Expand, Hide, Message, Pin, Remove, Rewind, Setup, Text
 from legato.domain.handles import Address, ById, External, Name, Slug
 from legato.domain.ids import ConversationId, PrincipalId, TurnId
+from legato.domain.shape import shape
 from legato.domain.turns import After, Fresh, Target
+from legato.engine.prompt import head
 from legato.engine.protocols import ModelEvent, ModelRequest, TextChunk
 from legato.errors import AliasTaken, ModelUnavailable, UnknownHandle, UnknownTurn
 
@@ -169,6 +171,7 @@ class Client:
         first = len(ledger.entries) + 1
         ledger.entries += [Hide(low, high, why="failed try") for low, high in expected.hides]
         ledger.entries.append(message(text))
+        self._check_asked(ledger)
         setup = self.app.roster.cast(None).setup
         if ledger.model_sees()[0] != setup:
             ledger.entries.append(setup)
@@ -320,6 +323,14 @@ class Client:
     async def _check_people(self, home: ConversationId) -> None:
         ledger, entries = self.ledgers[home], await self.app.gateway.transcript(self.who, ById(home))
         assert [(e.seq, e.body) for e in entries] == [(seq, ledger.entries[seq - 1]) for seq in ledger.people_see()]
+
+    def _check_asked(self, ledger: Ledger) -> None:
+        """The model was asked with what it sees, as if it had never been asked before."""
+        model = self.app.roster.cast(None).model
+        assert isinstance(model, Scripted)
+        _, summary, verbatim = ledger.model_sees()
+        bodies = [ledger.entries[seq - 1] for seq in verbatim]
+        assert model.requests[-1].items == shape([*head(summary), *bodies])
 
     async def _check_model(self, home: ConversationId) -> None:
         ledger, view = self.ledgers[home], await self.app.gateway.context(self.who, ById(home))

@@ -19,7 +19,7 @@ from legato.engine import tokens
 from legato.engine.compaction import FAILED, INSTRUCTIONS, SummaryFailed
 from legato.engine.protocols import ModelEvent, ModelRequest, TextChunk
 from legato.errors import BadInput, ContextTooLarge, ModelUnavailable, Stale
-from legato.store import search
+from legato.store import search, turns
 
 WORK = Slug("work")
 WINDOW = 4_000
@@ -300,6 +300,23 @@ async def test_a_threshold_of_the_request_folds_inside_the_turn(rooms: Rooms) ->
     await ask(app, "now", compact_threshold=1_000)
     assert len(await compactions(app)) == 1
     assert tokens.of_request(asked(model)[-1]) < 1_200
+
+
+async def test_a_long_past_that_is_folded_in_mid_turn_is_told_by_its_summary(
+    rooms: Rooms, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though it was kept in memory from the turn before; and the turn after it is asked with the same beginning."""
+    monkeypatch.setattr(turns, "AT_HAND", 0)
+    model = Scripted(talk_and(lambda r: words("Short.")))
+    app = await rooms.open(model, models_scripted={"kind": "demo", "context_window": 100_000})
+    await long_talk(app, 20)
+    await ask(app, "now", compact_threshold=1_000)
+    folded = asked(model)[-1]
+    assert "Short." in str(folded.items[0])
+    assert tokens.of_request(folded) < 1_200
+    for _ in range(2):
+        await ask(app, "and now?")
+        assert asked(model)[-1].items[: len(folded.items)] == folded.items
 
 
 async def test_an_input_larger_than_the_window_fails_with_advice(rooms: Rooms) -> None:

@@ -24,7 +24,8 @@ from engine.scripted import Scripted
 from engine.waiting import within
 from legato.domain.ids import PrincipalId
 from legato.engine.live import KEEP
-from legato.store import directory
+from legato.store import directory, turns
+from legato.store.turns import AT_HAND
 from legato.store.verify import verify
 
 T = TypeVar("T")
@@ -155,14 +156,17 @@ VERBS = (
 )
 Machine = type("Machine", (Conversations,), {verb: _rule_for(verb) for verb in VERBS})
 
-EXAMPLES = {"sqlite": 300, "postgres": 35}  # in each of the parts, which may run beside each other
+EXAMPLES = {"sqlite": 500, "postgres": 75}  # in each of the parts, which may run beside each other
 
 
 @pytest.mark.parametrize("part", range(4))
 def test_a_conversation_is_one_conversation_whatever_happens(
-    ground: Ground, part: int, request: pytest.FixtureRequest
+    ground: Ground, part: int, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Sends by every name, forks, failures, undo, summaries, restarts: the client's own lists and the gateway agree."""
+    """Sends by every name, forks, failures, undo, summaries, restarts: the client's own lists and the gateway agree. In
+    half of the parts every conversation counts as long, so that its past is kept from turn to turn."""
+    if part % 2:
+        monkeypatch.setattr(turns, "AT_HAND", 0)
     examples = EXAMPLES[ground.app.db.dialect] * (20 if request.config.getoption("--long") else 1)
     run_state_machine_as_test(
         lambda: Machine(ground),
@@ -174,10 +178,13 @@ def test_a_conversation_is_one_conversation_whatever_happens(
 SCRIPT = st.lists(st.tuples(st.sampled_from(VERBS), NUMBERS, NUMBERS), min_size=1, max_size=12)
 
 
-def test_caches_of_any_size_give_equal_transcripts(ground: Ground, request: pytest.FixtureRequest) -> None:
+def test_caches_of_any_size_give_equal_transcripts(
+    ground: Ground, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The same script with nothing kept in memory and with everything kept: equal transcripts, contexts and streams."""
 
     async def play(script: list[tuple[str, int, int]], keep: int) -> list[Any]:
+        monkeypatch.setattr(turns, "AT_HAND", 0 if keep else AT_HAND)
         client = await ground.client()
         await ground.restart(client, keep)
         await client.send_to_name(0, 0)

@@ -28,6 +28,7 @@ from acts import (
 )
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from conftest import ALICE
 from legato.domain.entries import (
@@ -49,6 +50,7 @@ from legato.domain.entries import (
     Tool,
     ToolCall,
     ToolResult,
+    View,
     draft,
     kind_of,
     span_of,
@@ -57,7 +59,7 @@ from legato.domain.events import Answered, AnyEvent, Closed, Delta, Joined, Open
 from legato.domain.handles import ById, Slug
 from legato.domain.ids import ConversationId, TurnId
 from legato.domain.turns import After
-from legato.domain.window import Control
+from legato.domain.window import Control, known
 from legato.domain.window import context as window_context
 from legato.domain.window import transcript as window_transcript
 from legato.errors import Defect
@@ -262,12 +264,14 @@ FORKS = count()
 @example(ROUND_THE_BACK)
 async def test_forks_of_forks_read_as_if_they_had_been_copied(db: Database, script_: list[Roll]) -> None:
     """Whatever is written and wherever it is forked, each conversation shows what a copy of its own would show: to
-    people, to the model, and page by page."""
+    people, to the model (also to who knows how it began), and page by page."""
     turn_id = (await admit(db, Slug(f"log-{next(FORKS)}"))).turn.id
     copies: dict[ConversationId, list[AnyBody]] = {}
+    early: dict[ConversationId, View] = {}  # as someone saw it once
 
     async def play(tx: Tx) -> None:
         copies.clear()
+        early.clear()
         copies[(await turns.get(tx, turn_id)).conversation_id] = []
         for kind, which, die in script_:
             conversation_id = list(copies)[which % len(copies)]
@@ -280,6 +284,8 @@ async def test_forks_of_forks_read_as_if_they_had_been_copied(db: Database, scri
                 body = rolled(kind, die, len(bodies), bodies)
                 await log.append(tx, conversation_id, 0, turn_id, [draft(body)])
                 bodies.append(body)
+                if die % 3 == 0:
+                    early[conversation_id] = await log.read_context(tx, conversation_id)
 
     await db.write(play)
 
@@ -293,6 +299,11 @@ async def test_forks_of_forks_read_as_if_they_had_been_copied(db: Database, scri
             assert view.setup == (bodies[seen.setup - 1] if seen.setup else None)
             assert view.summary == (bodies[seen.summary - 1] if seen.summary else None)
             assert view.head == len(bodies)
+            if conversation_id in early:
+                saw = early[conversation_id]
+                rest = await log.read_context(tx, conversation_id, None, known(saw.seen, saw.head))
+                before = [entry for entry in saw.entries if entry.seq <= rest.after]
+                assert structs.replace(rest, entries=(*before, *rest.entries), after=0) == view
             pages, after = [], 0
             while page := await log.read_transcript(tx, conversation_id, after=after, limit=3):
                 assert len(page) <= 3

@@ -15,7 +15,7 @@ What was sent once is not moved by what comes later, so the prompt's prefix stay
 not be shaped, measured and written anew for each turn: `Past` keeps what was made of it, and `made_of` adds the rest.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, Self, TypeVar
 
 from legato.domain.entries import AnyBody, Item, Message, Reasoning, Text, ToolCall, ToolResult
@@ -54,7 +54,8 @@ class Past:
             return None
         more = tuple(_without_idle_reasoning(shaper.out))
         past = Past(self.items + more, frozenset(shaper.seen))
-        past._made = {maker: made + maker(more) for maker, made in self._made.items()}
+        if _begins_apart(more):
+            past._made = {maker: made + maker(more) for maker, made in self._made.items()}
         return past
 
     def made(self, maker: Callable[[tuple[Item, ...]], Made]) -> Made:
@@ -80,9 +81,14 @@ def shape(bodies: Iterable[AnyBody], past: Past | None = None) -> Items:
     if past is None:
         return Items(out)
     items = Items((*past.items, *out))
-    if out and isinstance(out[0], Message) and out[0].role != "assistant":
+    if _begins_apart(out):
         items.past = past
     return items
+
+
+def _begins_apart(items: Sequence[Item]) -> bool:
+    """Whether nothing of these joins what was said before, as a call joins the message of its step."""
+    return not items or (isinstance(items[0], Message) and items[0].role != "assistant")
 
 
 class _Shaper:
