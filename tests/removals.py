@@ -717,7 +717,7 @@ REMOVALS = [
         ],
         [
             "store/test_log.py::test_forks_of_forks_read_as_if_they_had_been_copied[*]",
-            "engine/test_identity.py::test_a_conversation_is_one_conversation_whatever_happens[*-1]",
+            "engine/test_identity.py::test_a_conversation_is_one_conversation_whatever_happens[sqlite-1]",
         ],
     ),
     Removal(

@@ -305,18 +305,27 @@ async def test_a_threshold_of_the_request_folds_inside_the_turn(rooms: Rooms) ->
 async def test_a_long_past_that_is_folded_in_mid_turn_is_told_by_its_summary(
     rooms: Rooms, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Though it was kept in memory from the turn before; and the turn after it is asked with the same beginning."""
+    """Though it was kept in memory from the turn before: in the first step of the turn, in its second, and later."""
     monkeypatch.setattr(turns, "AT_HAND", 0)
-    model = Scripted(talk_and(lambda r: words("Short.")))
-    app = await rooms.open(model, models_scripted={"kind": "demo", "context_window": 100_000})
+
+    def reply(request: ModelRequest) -> list[ModelEvent]:
+        if is_summary(request):
+            return words("Short.")
+        return calls(("c", "look", "{}")) if last_said(request) == "now" and len(asked(model)) == 21 else words("fine")
+
+    model = Scripted(reply)
+    app = await rooms.open(
+        model, Tools(look=constant("seen")), models_scripted={"kind": "demo", "context_window": 100_000}
+    )
     await long_talk(app, 20)
     await ask(app, "now", compact_threshold=1_000)
-    folded = asked(model)[-1]
-    assert "Short." in str(folded.items[0])
-    assert tokens.of_request(folded) < 1_200
-    for _ in range(2):
-        await ask(app, "and now?")
-        assert asked(model)[-1].items[: len(folded.items)] == folded.items
+    await ask(app, "and now?")
+    first, second, later = (request.items for request in asked(model)[-3:])
+    assert "Short." in str(first[0])
+    assert tokens.of_request(asked(model)[-3]) < 1_200
+    assert isinstance(second[-1], ToolResult)
+    assert second[: len(first)] == first
+    assert later[: len(second)] == second
 
 
 async def test_an_input_larger_than_the_window_fails_with_advice(rooms: Rooms) -> None:

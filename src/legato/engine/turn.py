@@ -216,7 +216,7 @@ class TurnRun:
         self.long = size > due
         if size > (most if threshold is None else due):
             view, bodies = await self._fold(cast, due)
-            request = prompt.build(self.turn, cast, view.summary, bodies)
+            request = prompt.build(self.turn, cast, view.summary, bodies, self._past)
             size = self._compactor.size(request, cast)
         if size > most:
             request, left_out = self._compactor.trimmed(cast, request, most)
