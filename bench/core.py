@@ -15,9 +15,9 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import apsw
-import structlog
 import uvloop
 
+from legato import logs
 from legato.app import LOCAL, open_app
 from legato.config import load
 from legato.domain.entries import Compaction, Draft, Message, Text, draft
@@ -36,7 +36,7 @@ WORDS = "Nineteen words of ordinary text, about as long as the things that peopl
 
 
 def main() -> None:
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
+    logs.set_up("error", "console")
     print(f"Python {platform.python_version()}, {os.cpu_count()} cores, SQLite {apsw.sqlite_lib_version()}\n")
     with tempfile.TemporaryDirectory(prefix="legato-bench-") as folder:
         uvloop.run(bench(Path(folder)))

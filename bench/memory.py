@@ -17,10 +17,10 @@ from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
-import structlog
 import uvloop
 from msgspec import Struct
 
+from legato import logs
 from legato.app import LOCAL, open_app
 from legato.config import load
 from legato.domain.entries import Compaction, Message, Text, Tool, ToolResult, draft
@@ -185,7 +185,7 @@ def main() -> None:
     parser.add_argument("--home", type=Path, help="use the default agent's model of this home")
     parser.add_argument("--turns", type=int, default=TURNS)
     args = parser.parse_args()
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
+    logs.set_up("error", "console")
     with tempfile.TemporaryDirectory(prefix="legato-memory-") as folder:
         report = uvloop.run(measure(Path(folder), args.turns, args.home))
     print(f"A talk of {args.turns} turns through a window of {WINDOW:,} tokens: {report.compactions} compactions\n")

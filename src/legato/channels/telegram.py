@@ -14,7 +14,6 @@ from typing import Any, Literal
 from weakref import WeakValueDictionary
 
 import msgspec
-import structlog
 
 from legato.channels.telegram_bot import TelegramBot
 from legato.channels.telegram_html import to_html
@@ -24,8 +23,7 @@ from legato.domain.channels import Attached, Inbound
 from legato.domain.handles import Address
 from legato.engine.protocols import Doubtful, Inlet, NotSent, Rejected
 from legato.errors import BadInput, Forbidden, LegatoError, Unavailable
-
-logger = structlog.get_logger(__name__)
+from legato.logs import logger
 
 LIMIT = 4096
 SECRET_HEADER = "x-telegram-bot-api-secret-token"

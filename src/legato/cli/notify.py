@@ -2,9 +2,7 @@
 
 import socket
 
-import structlog
-
-logger = structlog.get_logger(__name__)
+from legato.logs import logger
 
 READY = "READY=1"
 STOPPING = "STOPPING=1"

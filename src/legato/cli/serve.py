@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-import structlog
 import uvicorn
 import uvloop
 
@@ -31,9 +30,8 @@ from legato.cli import client, notify
 from legato.config import Config, load
 from legato.engine.protocols import Toolset
 from legato.errors import StoreUnavailable
+from legato.logs import logger
 from legato.store import keys
-
-logger = structlog.get_logger(__name__)
 
 
 def run_server(

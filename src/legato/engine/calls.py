@@ -1,6 +1,5 @@
 """Carrying out tool calls. A tool that fails does not raise: its failure is a result the model can read."""
 
-import structlog
 from msgspec import DecodeError, ValidationError, json
 
 from legato.domain.entries import ToolCall, ToolResult
@@ -10,8 +9,7 @@ from legato.engine.interrupts import Interrupted, Interrupts
 from legato.engine.protocols import Invocation, ToolOutput, Toolset
 from legato.engine.roster import Cast
 from legato.errors import LegatoError
-
-logger = structlog.get_logger(__name__)
+from legato.logs import logger
 
 
 async def carry_out(

@@ -13,7 +13,6 @@ import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import aclosing
 
-import structlog
 from msgspec import Struct, structs
 
 from legato.domain.entries import (
@@ -37,8 +36,7 @@ from legato.engine import tokens, windows
 from legato.engine.protocols import Finished, ModelRequest, Sized, TextChunk
 from legato.engine.roster import Cast, Roster
 from legato.errors import ContextTooLarge, LegatoError, ModelUnavailable
-
-logger = structlog.get_logger(__name__)
+from legato.logs import logger
 
 FAILED = "compaction failed"
 LEFT_OUT = "left out"

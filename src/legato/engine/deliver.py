@@ -9,7 +9,6 @@ import asyncio
 from contextlib import suppress
 from typing import Literal
 
-import structlog
 from msgspec import json
 
 from legato.domain.channels import split
@@ -22,11 +21,10 @@ from legato.engine import metrics
 from legato.engine.gateway import Gateway
 from legato.engine.protocols import Channel, Doubtful, Editing, NotSent, Rejected
 from legato.errors import LegatoError
+from legato.logs import logger
 from legato.store import outbox, turns
 from legato.store.database import Database
 from legato.store.outbox import Delivery
-
-logger = structlog.get_logger(__name__)
 
 AT_ONCE = 16  # addresses that are sent to at a time
 LOOK_EVERY = 1.0

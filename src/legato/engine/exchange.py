@@ -11,7 +11,6 @@ from contextlib import suppress
 from functools import partial
 from weakref import WeakValueDictionary
 
-import structlog
 from msgspec import Struct
 
 from legato.domain.channels import Inbound, MessageKey, Sender
@@ -27,10 +26,9 @@ from legato.engine.protocols import Channel, Editing, Hooked, NotSent
 from legato.engine.resets import Reset
 from legato.engine.worker import Worker
 from legato.errors import LegatoError, NotFound
+from legato.logs import logger
 from legato.store import blobs, directory, identities, inbox, nodes
 from legato.store.database import Database
-
-logger = structlog.get_logger(__name__)
 
 BACKOFF = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 TYPING_EVERY = 4.0

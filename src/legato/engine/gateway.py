@@ -9,7 +9,6 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import TypeVar
 
-import structlog
 from msgspec import structs
 
 from legato.domain.attachments import Blob, attach, detach, has_inline, references
@@ -39,8 +38,6 @@ from legato.store import blobs as store_blobs
 from legato.store import directory, inbox, log, turns
 from legato.store.database import Database, Hint
 from legato.store.inbox import Due, Received
-
-logger = structlog.get_logger(__name__)
 
 Held = TypeVar("Held", Entry, Draft)
 

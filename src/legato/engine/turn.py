@@ -11,7 +11,6 @@ import asyncio
 from collections.abc import Iterable
 from contextlib import aclosing
 
-import structlog
 from msgspec import structs
 
 from legato.domain import fingerprint
@@ -45,11 +44,10 @@ from legato.engine.protocols import ModelRequest
 from legato.engine.roster import Cast, Roster
 from legato.engine.step import Step
 from legato.errors import ContextTooLarge, Defect, LeaseLost, LegatoError, StoreUnavailable
+from legato.logs import logger
 from legato.store import blobs, log, turns
 from legato.store.database import Database, Hint, Tx
 from legato.store.turns import Ending
-
-logger = structlog.get_logger(__name__)
 
 REFUSALS = 4  # times that a provider may say that a request is too long
 

@@ -7,8 +7,6 @@ from abc import abstractmethod
 from collections.abc import Iterable
 from typing import get_args
 
-import structlog
-
 from legato.domain.conversations import Conversation
 from legato.domain.entries import (
     AnyBody,
@@ -30,10 +28,9 @@ from legato.engine.compaction import SummaryFailed, failure_note
 from legato.engine.keeping import Keeping
 from legato.engine.worker import Worker
 from legato.errors import BadInput, LegatoError, Stale
+from legato.logs import logger
 from legato.store import log
 from legato.store.database import Database
-
-logger = structlog.get_logger(__name__)
 
 
 class Upkeep(Keeping):

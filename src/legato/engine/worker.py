@@ -10,7 +10,6 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
-import structlog
 from msgspec import Struct
 
 from legato.domain.ids import ConversationId, NodeId, TurnId, new_node_id
@@ -23,10 +22,9 @@ from legato.engine.pasts import Pasts
 from legato.engine.roster import Roster
 from legato.engine.turn import TurnRun
 from legato.errors import Conflict, NotFound, Unavailable
+from legato.logs import bound, logger
 from legato.store import inbox, nodes, requests, search, trash, turns
 from legato.store.database import Database, Hint
-
-logger = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 
@@ -229,7 +227,7 @@ class Worker:
     async def _run(self, run: TurnRun) -> bool:
         turn = run.turn
         try:
-            with structlog.contextvars.bound_contextvars(conversation=turn.conversation_id, turn=turn.id):
+            with bound(conversation=turn.conversation_id, turn=turn.id):
                 logger.info("turn started", attempt=turn.attempts)
                 ending = await run.run()
                 logger.info("turn ended", status=ending.turn.status if ending else "left")

@@ -6,13 +6,11 @@ Only before it has said anything: what was said stays said by the one who said i
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 
-import structlog
 from msgspec import structs
 
 from legato.engine.protocols import Model, ModelEvent, ModelRequest, Sized
 from legato.errors import ModelUnavailable
-
-logger = structlog.get_logger(__name__)
+from legato.logs import logger
 
 
 class Fallback:

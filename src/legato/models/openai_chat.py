@@ -13,7 +13,6 @@ from typing import Any
 from urllib.parse import quote
 
 import msgspec
-import structlog
 from msgspec import Struct
 
 from legato.domain.attachments import is_inline
@@ -33,9 +32,8 @@ from legato.engine.protocols import (
     TextChunk,
 )
 from legato.errors import BadInput, ContextTooLarge, Invalid, LegatoError, ModelUnavailable
+from legato.logs import logger
 from legato.outgoing import Server
-
-logger = structlog.get_logger(__name__)
 
 WINDOW_WITHIN = 10.0
 MAX_LINE = 16 * 1024 * 1024

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import asyncpg
-import structlog
 from msgspec import json
 
 from legato.domain.ids import new_id
 from legato.errors import Defect, StoreUnavailable
+from legato.logs import logger
 from legato.store import copying
 from legato.store.database import Hint, P, Row, Transaction, Tx
 from legato.store.files import written
@@ -28,7 +28,6 @@ from legato.store.migrate import migrate
 from legato.store.statements import Dialect, statements
 
 T = TypeVar("T")
-logger = structlog.get_logger(__name__)
 
 CHANNEL = "legato"
 MAX_TRIES = 8
