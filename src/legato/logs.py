@@ -3,8 +3,8 @@
     logger.warning("lease lost", node=node)        with logs.bound(turn=turn_id): …
 
 Written by hand because it was measured: the library that did this took a quarter of a gateway's start, most of it for
-tracebacks in colour, and 4 % of a short turn's CPU for its two lines. A traceback here is plain: one that shows the
-values of variables would show people's words and keys. A line that cannot be written is dropped; no turn fails for it.
+tracebacks in colour, and three times the CPU for a line. A traceback here is plain: one that shows the values of
+variables would show people's words and keys. A line that cannot be written is dropped; no turn fails for it.
 """
 
 import sys
