@@ -22,22 +22,26 @@ async def nursery() -> AsyncIterator[Nursery]:
         yield nursery
 
 
-class _Databases:
-    """Empty PostgreSQL databases. One that was used is emptied and used again: making one takes much longer. They go
-    when their server goes."""
+EMPTY = """do $$ begin execute (select 'truncate ' || string_agg(quote_ident(tablename), ', ') from pg_tables
+where schemaname = 'public' and tablename <> 'schema_version'); end $$"""
 
-    def __init__(self, server: str, free: list[str]) -> None:
-        self._server, self._free = server, free
+
+class _Databases:
+    """PostgreSQL databases with our schema and nothing in it. One that was used is emptied and used again: making one
+    takes much longer. They go when their server goes."""
+
+    def __init__(self, server: str, template: str, free: list[str]) -> None:
+        self._server, self._template, self._free = server, template, free
         self._making = asyncio.Lock()
 
     async def take(self) -> str:
         if self._free:
             name = self._free.pop()
-            await self._run(name, "drop schema public cascade; create schema public")
+            await self._run(name, EMPTY)
         else:
             name = new_id("t")
             async with self._making:  # one at a time: they are all copied from one template
-                await self._run("postgres", f"create database {name}")
+                await self._run("postgres", f"create database {name} template {self._template}")
         return name
 
     def give_back(self, name: str) -> None:
@@ -61,8 +65,10 @@ def free_databases() -> list[str]:
 @pytest.fixture(params=["sqlite", "postgres"])
 def new_store(request: pytest.FixtureRequest, tmp_path: Path, free_databases: list[str]) -> Stores:
     """Gives empty stores, each as the job of a life on it. Tests that take it run on both databases."""
-    server = request.getfixturevalue("pg_server") if request.param == "postgres" else None
-    databases = _Databases(server, free_databases) if server else None
+    databases = None
+    if request.param == "postgres":
+        server, template = (request.getfixturevalue(name) for name in ("pg_server", "pg_template"))
+        databases = _Databases(server, template, free_databases)
 
     @asynccontextmanager
     async def new() -> AsyncIterator[Job]:
