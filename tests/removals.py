@@ -920,7 +920,10 @@ REMOVALS = [
     Removal(
         TURNS,
         "the number in the order is drawn under the row lock",
-        [Change(TURNS_SQL, "set last_n = last_n + 1,", "set last_n = last_n + 0,")],
+        [
+            Change(TURNS_SQL, "last_n = last_n + 1, tip_turn = coalesce", "last_n = last_n + 0, tip_turn = coalesce"),
+            Change(TURNS_SQL, "last_n = last_n + 1, tip_turn = :tip", "last_n = last_n + 0, tip_turn = :tip"),
+        ],
         ["store/test_admission.py::test_turns_are_numbered_in_the_order_of_admission_within_their_conversation[*]"],
     ),
     Removal(

@@ -234,7 +234,7 @@ class Gateway(Upkeep):
 
     async def slug(self, turn: Turn) -> str | None:
         """The slug of the conversation of a turn that was submitted or read."""
-        return await self._db.read(directory.slug, turn.conversation_id)
+        return directory.slug_among(await self._db.read(directory.names, turn.conversation_id))
 
     async def told(self, turn: Turn) -> Told:
         """A turn that was submitted or read, with what it has written."""

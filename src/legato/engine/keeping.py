@@ -113,6 +113,7 @@ class Keeping(ABC):
         for turn_id in running:
             self._worker.stop(turn_id)
             self._db.tell(Hint("cancel", turn_id))
+        self._worker.pasts.drop(conversation.id)
         return conversation
 
     async def deleted(self, principal: PrincipalId, limit: int = 100) -> list[Described]:

@@ -52,7 +52,7 @@ class Worker:
     def __init__(self, db: Database, live: Live, roster: Roster, settings: WorkerSettings) -> None:
         self._db, self._live, self.roster, self._settings = db, live, roster, settings
         self.compactor = Compactor(roster, settings.compaction)
-        self._pasts = Pasts()
+        self.pasts = Pasts()
         self.on_ended: Callable[[Turn], None] = lambda turn: None  # told of every turn that has ended here
         self.on_long: Callable[[Turn], None] = lambda turn: None  # told of a turn whose context has grown long
         self.node: NodeId = new_node_id()
@@ -211,7 +211,7 @@ class Worker:
             pump=self._pump,
             roster=self.roster,
             compactor=self.compactor,
-            pasts=self._pasts,
+            pasts=self.pasts,
             max_attempts=self._settings.max_attempts,
         )
         self._running[lease.turn.id] = run

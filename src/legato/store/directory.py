@@ -129,9 +129,9 @@ async def names(tx: Tx, conversation_id: ConversationId) -> list[tuple[str, str]
     return [(scheme, value) for scheme, value in await tx.run("aliases_of", conversation=conversation_id)]
 
 
-async def slug(tx: Tx, conversation_id: ConversationId) -> str | None:
+def slug_among(names: Iterable[tuple[str, str]]) -> str | None:
     """The first slug of a conversation."""
-    return next((value for scheme, value in await names(tx, conversation_id) if scheme == "slug"), None)
+    return next((value for scheme, value in names if scheme == "slug"), None)
 
 
 async def addresses(tx: Tx, principal: PrincipalId) -> list[tuple[Address, ConversationId]]:

@@ -58,7 +58,7 @@ async def append(
     row = await one(tx.run(statement, id=conversation_id, fence=fence, count=len(drafts)))
     if row is None:
         raise LeaseLost()
-    return await _place(tx, conversation_id, turn_id, drafts, row[0])
+    return await place(tx, conversation_id, turn_id, drafts, row[0])
 
 
 async def open_head(
@@ -66,13 +66,14 @@ async def open_head(
 ) -> tuple[int, int]:
     """Write the first entries of a new holder; returns the fence and the last position."""
     [[head, fence]] = await tx.run("open_head", id=conversation_id, count=len(drafts))
-    await _place(tx, conversation_id, turn_id, drafts, head)
+    await place(tx, conversation_id, turn_id, drafts, head)
     return fence, head
 
 
-async def _place(
+async def place(
     tx: Tx, conversation_id: ConversationId, turn_id: TurnId, drafts: Sequence[Draft], head: int
 ) -> tuple[int, int]:
+    """Write entries where room was made for them, the last at `head`."""
     first = head - len(drafts) + 1
     if drafts:
         await tx.many("add_entry", (row_of(conversation_id, turn_id, first + i, d) for i, d in enumerate(drafts)))

@@ -5,6 +5,7 @@ address where it was asked, and to every other address of the conversation, with
 once: one that was in flight when its process died is `unknown`, and a person decides.
 """
 
+from collections.abc import Iterable
 from typing import Literal
 
 from msgspec import Struct, json
@@ -50,15 +51,14 @@ class UnknownDelivery(NotFound):
     code = "delivery_not_found"
 
 
-async def owe(tx: Tx, turn: Turn, outcome: Outcome) -> None:
-    """Owe what came of a turn: its answer to every address of its conversation, why there is none to where it was
-    asked."""
+async def owe(tx: Tx, turn: Turn, outcome: Outcome, bound: Iterable[str]) -> None:
+    """Owe what came of a turn: its answer to every address that its conversation is bound to, why there is none to
+    where it was asked."""
     origin = turn.input.origin
     if outcome.status == "failed" and origin is not None and outcome.failure is not None:
         await _owe(tx, turn, origin, {"text": f"No answer: {outcome.failure.message}", "failed": outcome.failure.code})
     if outcome.status != "done":
         return
-    bound = [value for (value,) in await tx.run("addresses_of", conversation=turn.conversation_id)]
     for address in dict.fromkeys([*([origin] if origin is not None else []), *bound]):
         await _owe(tx, turn, address, {"text": outcome.answer} | ({"asked": _asked(turn)} if address != origin else {}))
 

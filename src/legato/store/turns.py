@@ -57,13 +57,13 @@ async def admit(tx: Tx, submission: Submission, node: NodeId | None = None) -> A
         raise BadInput("A turn needs an input.", param="input")
     turn_id = submission.turn_id
     place = await _place(tx, submission)
-    if submission.busy == "reject" and await _open_turns(tx, place.conversation.id):
+    waits = await _open_turns(tx, place.conversation.id) > 0
+    if submission.busy == "reject" and waits:
         raise ConversationBusy()
-    [[n]] = await tx.run("draw_turn", id=place.conversation.id, tip=turn_id if talk else None)
     turn = Turn(
         id=turn_id,
         conversation_id=place.conversation.id,
-        n=n,
+        n=0,  # drawn under the lock
         parent_turn=place.parent if talk else None,
         principal=submission.principal,
         dedup_key=submission.dedup_key,
@@ -73,9 +73,11 @@ async def admit(tx: Tx, submission: Submission, node: NodeId | None = None) -> A
         input=_with_hides(_with_agent(submission.input, place.conversation), place.hides),
         created_at=0.0,  # the database's clock says when
     )
-    if node is not None and talk and (n == 1 or not await _open_turns(tx, turn.conversation_id)):
-        started = await _start(tx, turn, place.conversation.head_seq, node)
+    if node is not None and talk and not waits:
+        started = await _start(tx, turn, node)
         return Admission(started.turn, fresh=True, lease=started)
+    [[n]] = await tx.run("draw_turn", id=turn.conversation_id, tip=turn_id if talk else None)
+    turn = structs.replace(turn, n=n)
     [[created_at]] = await tx.run("add_turn", **_columns(turn))
     turn = structs.replace(turn, created_at=created_at)
     stopped: tuple[TurnId, ...] = ()
@@ -236,28 +238,30 @@ async def _claim(
     return None
 
 
-async def _start(tx: Tx, turn: Turn, head: int, node: NodeId) -> Lease:
+async def _start(tx: Tx, turn: Turn, node: NodeId) -> Lease:
     """Admit and claim in one: under the row lock, in a conversation where nothing runs or waits."""
-    [[created_at, claimed_at]] = await tx.run("start_turn", node=node, first_seq=head + 1, **_columns(turn))
-    turn = structs.replace(
-        turn,
-        status="running",
-        owner=node,
-        attempts=1,
-        first_seq=head + 1,
-        created_at=created_at,
-        claimed_at=claimed_at,
-    )
-    return await _leased(tx, turn, begun=False)
+    drafts = _brought(turn)
+    [[n, head, fence]] = await tx.run("start_turn_here", id=turn.conversation_id, tip=turn.id, count=len(drafts))
+    turn = structs.replace(turn, n=n, status="running", owner=node, attempts=1, first_seq=head - len(drafts) + 1)
+    [[created_at, claimed_at]] = await tx.run("start_turn", node=node, first_seq=turn.first_seq, **_columns(turn))
+    await log.place(tx, turn.conversation_id, turn.id, drafts, head)
+    turn = structs.replace(turn, created_at=created_at, claimed_at=claimed_at)
+    return Lease(turn, fence, False, await _at_hand(tx, turn, head))
 
 
 async def _leased(tx: Tx, turn: Turn, *, begun: bool) -> Lease:
     """The lease of a turn that was taken; the input of one that begins is appended."""
-    hides = [draft(Hide(first, last, why="failed try")) for first, last in turn.input.hides]
-    drafts = [] if begun else [*hides, *turn.input.drafts]
-    fence, head = await log.open_head(tx, turn.conversation_id, turn.id, drafts)
-    view = await log.read_context(tx, turn.conversation_id) if head <= AT_HAND and not begun else None
-    return Lease(turn, fence, begun, view)
+    fence, head = await log.open_head(tx, turn.conversation_id, turn.id, [] if begun else _brought(turn))
+    return Lease(turn, fence, begun, None if begun else await _at_hand(tx, turn, head))
+
+
+def _brought(turn: Turn) -> list[Draft]:
+    """What a turn appends when it begins."""
+    return [*(draft(Hide(first, last, why="failed try")) for first, last in turn.input.hides), *turn.input.drafts]
+
+
+async def _at_hand(tx: Tx, turn: Turn, head: int) -> View | None:
+    return await log.read_context(tx, turn.conversation_id) if head <= AT_HAND else None
 
 
 async def claimable(tx: Tx, node: NodeId, limit: int) -> list[ConversationId]:
@@ -379,9 +383,11 @@ async def finish(
     _, last_seq = await log.append(tx, conversation_id, lease.fence, lease.turn.id, drafts, last=True)
     await _put_events(tx, lease, first_n, events)
     turn = await _end(tx, lease.turn, outcome, last_seq)
-    await outbox.owe(tx, turn, outcome)
+    names = await directory.names(tx, conversation_id)
+    await outbox.owe(tx, turn, outcome, [value for scheme, value in names if scheme == "address"])
     more = await _open_turns(tx, conversation_id) > 0
-    return Ending(turn, more, await with_output(tx, turn) if tell else None)
+    told = Told(turn, await log.entries_of_turn(tx, turn), directory.slug_among(names)) if tell else None
+    return Ending(turn, more, told)
 
 
 async def release(tx: Tx, lease: Lease) -> None:
@@ -442,7 +448,8 @@ async def get(tx: Tx, turn_id: TurnId) -> Turn:
 
 async def with_output(tx: Tx, turn: Turn) -> Told:
     """A turn with what it wrote."""
-    return Told(turn, await log.entries_of_turn(tx, turn), await directory.slug(tx, turn.conversation_id))
+    slug = directory.slug_among(await directory.names(tx, turn.conversation_id))
+    return Told(turn, await log.entries_of_turn(tx, turn), slug)
 
 
 async def outcome_with_output(tx: Tx, principal: PrincipalId, turn_id: TurnId) -> Told:

@@ -1,6 +1,3 @@
--- name: addresses_of
-select value from aliases where conversation_id = :conversation and scheme = 'address' order by created_at, value;
-
 -- name: owe_delivery
 insert into deliveries (turn_id, address, body, status, created_at, updated_at)
 values (:turn, :address, :body, 'pending', {now}, {now});

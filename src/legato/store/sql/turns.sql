@@ -30,6 +30,11 @@ update turns set deleted_at = {now} where id = :id and deleted_at is null return
 update conversations set last_n = last_n + 1, tip_turn = coalesce(:tip, tip_turn), updated_at = {now}
 where id = :id returning last_n;
 
+-- name: start_turn_here
+-- The same for a turn that runs at once, with the place of its input in the log.
+update conversations set last_n = last_n + 1, tip_turn = :tip, head_seq = head_seq + :count, fence = fence + 1, updated_at = {now}
+where id = :id returning last_n, head_seq, fence;
+
 -- name: usage_of [sqlite]
 -- What a conversation has cost, upkeep included.
 select sum(usage ->> 'input_tokens'), sum(usage ->> 'output_tokens'), sum(usage ->> 'cached_tokens'),
