@@ -9,7 +9,6 @@ from typing import Any
 
 from msgspec import Struct
 
-from legato.channels.telegram import Telegram
 from legato.channels.webhook import Webhook
 from legato.config import ChannelConfig, Config, ModelConfig
 from legato.domain.ids import PrincipalId
@@ -100,6 +99,8 @@ def build_channel(name: str, config: ChannelConfig, stack: AsyncExitStack) -> tu
     """A channel as it is configured."""
     channel: Channel
     if config.kind == "telegram":
+        from legato.channels.telegram import Telegram  # noqa: PLC0415 - its Markdown takes a tenth of a start to load
+
         channel = Telegram(
             name,
             token=config.token,

@@ -31,7 +31,7 @@ def test_nothing_is_lost_while_gateways_are_killed(
 ) -> None:
     """Everything that was tried is in the table and in the JSON, and the exit code is 0."""
     url = request.getfixturevalue("pg_url") if database == "postgres" else ""
-    minutes = "5" if request.config.getoption("--long") else "0.4" if url else "1"
+    minutes = "5" if request.config.getoption("--long") else "0.4" if url else "0.6"
     options = ("--database-url", url) if url else ()
     done = prove("--minutes", minutes, "--seed", "11", "--json", str(tmp_path / "told.json"), *options)
     assert done.returncode == 0, done.stdout + done.stderr

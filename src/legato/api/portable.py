@@ -11,7 +11,6 @@ import msgspec
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response, StreamingResponse
 
-from legato.api import reading
 from legato.api.conversations import find
 from legato.api.door import Call
 from legato.api.wire import answer, misfit
@@ -35,6 +34,8 @@ async def export(call: Call) -> Response:
         return _streamed(call.gateway.export(call.caller.principal, conversation.id))
     if form not in ("markdown", "html"):
         raise BadInput("'format' must be jsonl, markdown or html.", param="format")
+    from legato.api import reading  # noqa: PLC0415 - its Markdown takes a tenth of a start to load
+
     entries = await call.gateway.transcript(call.caller.principal, ById(conversation.id))
     [row] = await call.gateway.described([conversation])
     if form == "markdown":
