@@ -19,7 +19,7 @@ import timeit
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from statistics import median, quantiles
+from statistics import mean, median, quantiles
 from typing import Any, Self
 
 import uvloop
@@ -341,17 +341,18 @@ async def length(gateway: Gateway, upstream: int) -> None:
 
     samples = [await sample(gateway, connection, next(TALKS), text, skip=5) for _ in range(8)]
     short = [median(figures) for figures in zip(*samples, strict=True)]
+    short[2] = mean(bytes for _, _, bytes in samples)  # every so often the file is brought up to date, for many turns
     start = short[0] - await base(10)
     for model, what in (("fake", "folded in the background"), ("wide", "whole history in the prompt")):
         number = next(TALKS)
-        long = await sample(gateway, connection, number, text, model, skip=990, count=20)
+        long = await sample(gateway, connection, number, text, model, skip=930, count=80)
         shown = await verbatim(connection, await ask(connection, ROUTES[1], number, text, model=model))
         added = long[0] - await base(shown // 2)
         note = f"{added:.2f} against {start:.2f} ms, {shown:,} items"
         row(f"latency over bare, {what}", added / start, "x", 1.2, note=note)
         row(f"CPU, {what}", long[1] / short[1], "x", note=f"{long[1]:.2f} against {short[1]:.2f} ms")
         row(f"bytes written, {what}", long[2] / short[2], "x", 1.2, note=f"{long[2]:,.0f} against {short[2]:,.0f}")
-    await connection.post(f"/v1/conversations/talk-{number}/compact", {"summary": WORDS, "upto": 2010})
+    await connection.post(f"/v1/conversations/talk-{number}/compact", {"summary": WORDS, "upto": 2000})
     last = await sample(gateway, connection, number, text, "wide")
     row("latency, compacted to the length of turn 10", last[0] / short[0], "x", 1.2, note=f"{last[0]:.2f} ms")
     row("CPU, compacted to the length of turn 10", last[1] / short[1], "x", 1.2, note=f"{last[1]:.2f} ms")
