@@ -490,7 +490,7 @@ REMOVALS = [
     Removal(
         KEPT,
         "the input is in the log before the model is called",
-        [Change(TURNS_PY, "[*hides, *turn.input.drafts]", "hides")],
+        [Change(TURNS_PY, "turn.input.hides), *turn.input.drafts]", "turn.input.hides)]")],
         [
             "store/test_leases.py::test_a_claim_takes_the_oldest_turn_and_writes_its_input[*]",
             "engine/test_turns.py::test_a_turn_answers_and_the_log_holds_what_was_said[*]",
@@ -556,7 +556,7 @@ REMOVALS = [
     Removal(
         FAILED,
         "a retry hides the try before it",
-        [Change(TURNS_PY, "for first, last in turn.input.hides]", "for first, last in turn.input.hides[:0]]")],
+        [Change(TURNS_PY, "for first, last in turn.input.hides)", "for first, last in turn.input.hides[:0])")],
         ["store/test_admission.py::test_a_retry_stays_in_the_conversation_and_hides_the_try_before_it[*-failed]"],
     ),
     Removal(
