@@ -36,10 +36,10 @@ def servers(request: pytest.FixtureRequest, tmp_path: Path, mine: Bridge) -> Ite
 def test_every_message_is_answered_once_though_gateways_are_killed(
     servers: list[Server], mine: Bridge, pytestconfig: pytest.Config
 ) -> None:
-    """Each chat writes one message after the other, repeats it until it was taken, and hears each answer once."""
+    """Each chat writes one message after the other, repeats it until it was taken, and hears each answer once. The
+    kills come as the answers do, so that they are all in the middle of it, however quick that is."""
     chats, messages, kills = (50, 20, 40) if pytestconfig.getoption("--long") else (8, 6, 4)
-    chance = random.Random(7)
-    writing = threading.Event()
+    chance, killed = random.Random(7), 0
 
     def write(chat: int) -> None:
         with httpx.Client(verify=False, timeout=10) as client:
@@ -49,17 +49,19 @@ def test_every_message_is_answered_once_though_gateways_are_killed(
                 _post_until_taken(client, servers, body, chat)
 
     def kill() -> None:
-        for _ in range(kills):
-            if writing.wait(1.2):
-                return
+        nonlocal killed
+        for n in range(1, kills + 1):
+            due = chats * messages * n // (kills + 1)
+            mine.wait(lambda: len(mine.posts) >= due, lambda: f"{len(mine.posts)} answers")  # noqa: B023 - of this round
             chance.choice(servers).restart()
+            killed += 1
 
     killer = threading.Thread(target=kill)
     killer.start()
     with ThreadPoolExecutor(chats) as pool:
         list(pool.map(write, range(chats)))
-    writing.set()
     killer.join(BOUND)
+    assert killed == kills
     for chat in range(chats):
         expected = [f"{chat}.{n}" for n in range(messages)]
         assert mine.heard(f"chat-{chat}", messages) == expected
