@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import trustme
 
-from legato import outgoing
+from legato import __version__, outgoing
 from legato.errors import BadConfig
 from legato.outgoing import Lost, NoConnection, Server
 
@@ -100,6 +100,7 @@ async def test_requests_follow_each_other_on_one_connection() -> None:
     head = talking.requests[0][0].decode()
     assert head.startswith("POST /v1/said HTTP/1.1\r\nHost: 127.0.0.1:")
     assert "\r\nX-Key: k\r\n" in head
+    assert f"\r\nUser-Agent: legato/{__version__}\r\n" in head
 
 
 async def test_requests_side_by_side_have_a_connection_each_and_both_are_kept() -> None:

@@ -21,6 +21,7 @@ from urllib.parse import unquote, urlsplit
 from aiohappyeyeballs import start_connection
 from httptools import HttpParserError, HttpResponseParser
 
+from legato import __version__
 from legato.errors import BadConfig
 
 CONNECT_WITHIN = 10.0
@@ -59,7 +60,8 @@ class Server:
         self._path, self._query = parts.path, f"?{parts.query}" if parts.query else ""
         if not all(value.isascii() and value.isprintable() for value in headers.values()):
             raise BadConfig(f"What is sent to {host} as a header must be plain text; look at its API key.")
-        lines = {"Host": parts.netloc.rpartition("@")[2], "Accept-Encoding": "identity", **headers}
+        ours = {"User-Agent": f"legato/{__version__}", "Accept-Encoding": "identity"}  # some refuse who has no name
+        lines = {"Host": parts.netloc.rpartition("@")[2], **ours, **headers}
         if parts.username and "Authorization" not in headers:
             secret = f"{unquote(parts.username)}:{unquote(parts.password or '')}".encode()
             lines["Authorization"] = f"Basic {b64encode(secret).decode()}"
