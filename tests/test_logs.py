@@ -4,6 +4,7 @@ import asyncio
 import io
 import sys
 from collections.abc import Iterator
+from typing import Literal
 
 import pytest
 from msgspec import json
@@ -92,6 +93,14 @@ async def test_what_is_bound_stays_with_its_task(capsys: pytest.CaptureFixture[s
     await asyncio.gather(work("a"), work("b"))
     lines = [json.decode(line) for line in capsys.readouterr().err.splitlines()]
     assert sorted((line["event"], line["turn"]) for line in lines) == [("a", "a"), ("b", "b")]
+
+
+@pytest.mark.parametrize("format", ["json", "console"])
+def test_no_text_is_too_odd_to_be_told(format: Literal["json", "console"], capsys: pytest.CaptureFixture[str]) -> None:
+    """Half a letter, as a client leaves it that cuts a text in the middle."""
+    logs.set_up("info", format)
+    logger.info("said", text="cut \ud83d")
+    assert "cut \\" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("failure", [BrokenPipeError, ValueError])

@@ -79,19 +79,19 @@ class bound:
 class Logger:
     """Writes lines. Fields are told as they are; whatever is no JSON, as Python shows it."""
 
-    def debug(self, event: str, **fields: Any) -> None:
+    def debug(self, event: str, /, **fields: Any) -> None:
         self._log("debug", event, None, fields)
 
-    def info(self, event: str, **fields: Any) -> None:
+    def info(self, event: str, /, **fields: Any) -> None:
         self._log("info", event, None, fields)
 
-    def warning(self, event: str, **fields: Any) -> None:
+    def warning(self, event: str, /, **fields: Any) -> None:
         self._log("warning", event, None, fields)
 
-    def error(self, event: str, exc_info: BaseException | None = None, **fields: Any) -> None:
+    def error(self, event: str, /, exc_info: BaseException | None = None, **fields: Any) -> None:
         self._log("error", event, exc_info, fields)
 
-    def exception(self, event: str, **fields: Any) -> None:
+    def exception(self, event: str, /, **fields: Any) -> None:
         """An error, with the exception that is being handled."""
         self._log("error", event, sys.exc_info()[1], fields)
 
@@ -104,8 +104,12 @@ logger = Logger()
 
 
 def _as_json(now: str, level: str, event: str, told: dict[str, Any], trace: str) -> str:
-    line = {"event": event, **told, **({"exception": trace} if trace else {}), "level": level, "timestamp": now}
-    return json.encode(line, enc_hook=repr).decode() + "\n"
+    line = {**told, "event": event, **({"exception": trace} if trace else {}), "level": level, "timestamp": now}
+    try:
+        return json.encode(line, enc_hook=repr).decode() + "\n"
+    except (ValueError, RecursionError):  # half a letter, say, from a client that cut a text in the middle
+        plain = {name: text if (text := str(value)).isascii() else ascii(text) for name, value in line.items()}
+        return json.encode(plain).decode() + "\n"
 
 
 def _for_people(now: str, level: str, event: str, told: dict[str, Any], trace: str, coloured: bool) -> str:
