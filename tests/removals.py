@@ -722,6 +722,24 @@ REMOVALS = [
     ),
     Removal(
         CACHE,
+        "a past of a later turn is not used by one that comes too late",
+        [Change("engine/turn.py", "kept is not None and kept.begun.known.upto >= first:", "kept is first:")],
+        ["engine/test_pasts.py::test_a_turn_that_comes_too_late_spoils_nothing[*]"],
+    ),
+    Removal(
+        CACHE,
+        "a past is of one writing of the log",
+        [
+            Change(
+                "store/log.py",
+                "await _written(tx, stretches, begun.known.upto) != begun.written",
+                "begun.known.upto < 0",
+            )
+        ],
+        ["engine/test_pasts.py::test_what_was_purged_and_imported_with_other_words_is_read_again"],
+    ),
+    Removal(
+        CACHE,
         "a past ends where nothing that comes later changes it",
         [Change("domain/shape.py", "        if shaper.calls or shaper.cut_off is not None or (", "        if (")],
         ["domain/test_shape.py::test_what_was_made_of_a_past_is_not_made_again"],

@@ -103,6 +103,36 @@ def test_no_text_is_too_odd_to_be_told(format: Literal["json", "console"], capsy
     assert "cut \\" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("format", ["json", "console"])
+def test_nobody_fails_because_of_what_is_logged(
+    format: Literal["json", "console"], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The text of an exception with half a letter, a value that cannot be shown, a list that holds itself."""
+
+    class Shy:
+        def __repr__(self) -> str:
+            raise RuntimeError
+
+    logs.set_up("info", format)
+    endless: list[object] = []
+    endless.append(endless)
+    try:
+        raise ValueError("caf\udce9")
+    except ValueError:
+        logger.exception("failed")
+    logger.info("shown", value=Shy())
+    logger.info("told", value=endless)
+    told = capsys.readouterr().err
+    assert "caf\\" in told
+    assert all(event in told for event in ("failed", "shown", "told"))
+
+
+def test_a_closed_standard_error_is_nothing_to_fail_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", None)
+    logs.set_up("info", "auto")
+    logger.error("unheard")
+
+
 @pytest.mark.parametrize("failure", [BrokenPipeError, ValueError])
 def test_nobody_fails_because_nobody_reads_the_log(failure: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
     """The reader of a pipe went away; standard error was closed."""

@@ -33,13 +33,20 @@ class _Lines:
         self.coloured = False
 
     def write(self, level: Level, event: str, error: BaseException | None, fields: dict[str, Any]) -> None:
+        """Whatever it is, and whoever listens: no turn fails because of its log."""
+        if sys.stderr is None:
+            return
         now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
         told = {**_bound.get(), **fields}
-        trace = "".join(traceback.format_exception(error)).rstrip() if error is not None else ""
-        if self.console:
-            line = _for_people(now, level, event, told, trace, self.coloured)
-        else:
-            line = _as_json(now, level, event, told, trace)
+        try:
+            trace = "".join(traceback.format_exception(error)).rstrip() if error is not None else ""
+            if self.console:
+                line = _for_people(now, level, event, told, trace, self.coloured)
+            else:
+                line = _as_json(now, level, event, told, trace)
+        except Exception as failure:  # noqa: BLE001 - a value that cannot even be shown
+            why = type(failure).__name__
+            line = _as_json(now, level, ascii(event), {"fields": ", ".join(told), "unreadable": why}, "")
         with suppress(OSError, ValueError):  # nobody reads it any more
             sys.stderr.write(line)
 
@@ -49,7 +56,7 @@ _lines = _Lines()
 
 def set_up(level: Level, format: Literal["auto", "json", "console"]) -> None:
     """Log to standard error, so that standard output stays for answers."""
-    _lines.least, _lines.coloured = _RANK[level], sys.stderr.isatty()
+    _lines.least, _lines.coloured = _RANK[level], sys.stderr is not None and sys.stderr.isatty()
     _lines.console = format == "console" or (format == "auto" and _lines.coloured)
 
 
@@ -57,8 +64,10 @@ def set_up(level: Level, format: Literal["auto", "json", "console"]) -> None:
 def only(level: Level) -> Iterator[None]:
     """No line below a level."""
     before, _lines.least = _lines.least, _RANK[level]
-    yield
-    _lines.least = before
+    try:
+        yield
+    finally:
+        _lines.least = before
 
 
 class bound:
@@ -118,7 +127,8 @@ def _for_people(now: str, level: str, event: str, told: dict[str, Any], trace: s
 
     fields = "".join(f" {paint(name, 36)}={_word(value)}" for name, value in told.items())
     head = f"{paint(now[:19].replace('T', ' '), 2)} {paint(f'{level:7}', _COLOURS[level])} {paint(event, 1)}"
-    return f"{head}{fields}\n{trace}\n" if trace else f"{head}{fields}\n"
+    line = f"{head}{fields}\n{trace}\n" if trace else f"{head}{fields}\n"
+    return line.encode("utf-8", "backslashreplace").decode()
 
 
 def _word(value: Any) -> str:

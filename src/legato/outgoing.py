@@ -19,7 +19,7 @@ from typing import Self, cast
 from urllib.parse import unquote, urlsplit
 
 from aiohappyeyeballs import start_connection
-from httptools import HttpParserError, HttpResponseParser
+from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
 from legato import __version__
 from legato.errors import BadConfig
@@ -116,7 +116,7 @@ class Server:
         try:
             async with asyncio.timeout(CONNECT_WITHIN):
                 return await self._connection()
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # a name that is none is a UnicodeError
             why = str(error) or f"not within {CONNECT_WITHIN:.0f} seconds"
             raise NoConnection(f"no connection to {self._host}:{self._port}: {why}") from error
 
@@ -271,7 +271,7 @@ class _Connection(asyncio.Protocol):
             return
         try:
             self._parser.feed_data(data)
-        except HttpParserError as error:
+        except (HttpParserError, HttpParserUpgrade) as error:
             self._fail(ConnectionError(f"what came is not HTTP: {error}"))
         if self._size > MAX_UNREAD:
             self._transport.pause_reading()

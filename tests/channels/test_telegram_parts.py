@@ -195,7 +195,7 @@ async def test_a_message_is_not_sent_again_when_a_kept_connection_breaks(api: Te
     assert api.texts(7) == ["one", "text"]
 
 
-@pytest.mark.parametrize("base_url", ["refused", "http://nobody.invalid", "no url", "ftp://x"])
+@pytest.mark.parametrize("base_url", ["refused", "http://nobody.invalid", "http://a..b", "no url", "ftp://x"])
 async def test_what_could_not_be_connected_was_not_sent(base_url: str) -> None:
     """Nobody listens, no such host, no address at all."""
     with socket.create_server(("127.0.0.1", 0)) as free:
@@ -205,7 +205,7 @@ async def test_what_could_not_be_connected_was_not_sent(base_url: str) -> None:
     bot.close()
 
 
-@pytest.mark.parametrize("token", ["", "no token", "canary", "12:canary canary"])
+@pytest.mark.parametrize("token", ["", "no token", "canary", "12:canary canary", "١٢:canary"])
 async def test_what_is_no_token_is_said_to_be_none(token: str) -> None:
     bot = TelegramBot("tg", token, "http://127.0.0.1:1")
     assert "channels.tg.token" in (await failure_of(bot)).message
@@ -217,6 +217,23 @@ async def test_a_group_that_has_moved_is_followed(api: TelegramApi, bot: Telegra
     api.fault("sendMessage", status=400, description="group chat was upgraded", migrate_to_chat_id=-42)
     await within(bot.send("-7", "", "text", "", None))
     assert api.texts(-42) == ["text"]
+
+
+async def test_a_group_that_moves_for_ever_is_given_up(api: TelegramApi, bot: TelegramBot) -> None:
+    api.fault("sendMessage", status=400, description="upgraded", migrate_to_chat_id=-42, times=9)
+    with pytest.raises(Rejected):
+        await within(bot.send("-7", "", "text", "", None))
+    assert len(api.called("sendMessage")) == 2
+
+
+@pytest.mark.parametrize(("told", "wait"), [(-5, 1.0), (10**12, 3600.0)])
+async def test_how_long_telegram_wants_us_to_wait_is_bounded(
+    api: TelegramApi, bot: TelegramBot, told: int, wait: float
+) -> None:
+    api.fault("sendMessage", status=429, retry_after=told)
+    error = await failure_of(bot)
+    assert isinstance(error, NotSent)
+    assert error.retry_after == wait
 
 
 async def test_a_message_is_changed_as_often_as_one_likes(api: TelegramApi, bot: TelegramBot) -> None:

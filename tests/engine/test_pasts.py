@@ -1,31 +1,35 @@
 """What is kept of long conversations between their turns: so much, of those used last, and nothing of what is gone."""
 
 import pytest
+from msgspec import json, structs
 
 from conftest import ALICE
 from engine.rooms import Rooms, ask
 from legato.domain.entries import Message, Text
-from legato.domain.handles import Slug
+from legato.domain.handles import ById, Slug
 from legato.domain.ids import ConversationId
+from legato.domain.portable import Line, Parcel, mend
 from legato.domain.shape import Past
+from legato.domain.turns import Lease
 from legato.domain.window import Known
 from legato.engine.pasts import Kept, Pasts
 from legato.store import turns
+from legato.store.log import Begun
 
 
 def kept(upto: int, size: int) -> Kept:
     past = Past().grown([Message("user", (Text("x" * size),))])
     assert past is not None
-    return Kept(Known(upto, None, ((1, upto),)), past)
+    return Kept(Begun(Known(upto, None, ((1, upto),)), ()), past)
 
 
 def test_the_pasts_that_were_used_last_are_kept() -> None:
-    room, (a, b, c) = Pasts(room=3_500), (ConversationId(name) for name in "abc")
+    room, (a, b, c) = Pasts(room=8_000), (ConversationId(name) for name in "abc")
     room.put(a, kept(1, 500))
     room.put(b, kept(2, 500))
     room.put(a, kept(3, 500))
     room.put(c, kept(4, 500))
-    known = [found.known.upto if (found := room.get(name)) is not None else None for name in (a, b, c)]
+    known = [found.begun.known.upto if (found := room.get(name)) is not None else None for name in (a, b, c)]
     assert known == [3, None, 4]
     room.put(b, kept(5, 5_000))
     assert [room.get(name) for name in (a, b, c)] == [None, None, None]
@@ -41,7 +45,7 @@ async def test_a_long_conversation_is_read_once_and_then_from_where_it_was_left(
     turn = await ask(app, "last")
     found = app.worker.pasts.get(turn.conversation_id)
     assert found is not None
-    assert found.known.upto == (turn.first_seq or 0) - 1
+    assert found.begun.known.upto == (turn.first_seq or 0) - 1
     assert [item.text for item in found.past.items if isinstance(item, Message)][::2] == [
         f"message {n}" for n in range(3)
     ]
@@ -54,3 +58,37 @@ async def test_nothing_is_kept_of_what_was_deleted(rooms: Rooms, monkeypatch: py
     assert app.worker.pasts.get(turn.conversation_id) is not None
     await app.gateway.delete(ALICE, Slug("work"))
     assert app.worker.pasts.get(turn.conversation_id) is None
+
+
+async def test_a_turn_that_comes_too_late_spoils_nothing(rooms: Rooms, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer to its claim took so long that it was claimed again and ended, and others came after it."""
+    monkeypatch.setattr(turns, "AT_HAND", 0)
+    app = await rooms.open()
+    said = [await ask(app, f"message {n}") for n in range(4)]
+    late = Lease(structs.replace(said[1], status="running"), 2, False)
+    await app.worker._run(app.worker._begin(late))
+    await ask(app, "last")
+    texts = [item.text for item in rooms.model.requests[-1].items if isinstance(item, Message)]
+    assert texts[::2] == [*(f"message {n}" for n in range(4)), "last"]
+
+
+async def test_what_was_purged_and_imported_with_other_words_is_read_again(
+    shared: Rooms, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On another node, which was told of neither: it has the same ids and positions."""
+    monkeypatch.setattr(turns, "AT_HAND", 0)
+    here = await shared.open()
+    for n in range(3):
+        turn = await ask(here, f"secret {n}")
+    kept = shared.model
+    there = await shared.open()
+    edited = Parcel(turn.conversation_id)
+    async for line in there.gateway.export(ALICE, turn.conversation_id):
+        edited.take(json.decode(json.encode(line).replace(b"secret", b"public"), type=Line))
+    await there.gateway.delete(ALICE, Slug("work"))
+    await there.gateway.purge(ALICE, turn.conversation_id)
+    await there.gateway.import_one(ALICE, mend(edited))
+    assert here.worker.pasts.get(turn.conversation_id) is not None
+    await ask(here, "and now?", ById(turn.conversation_id))
+    assert "public 0" in str(kept.requests[-1].items)
+    assert "secret" not in str(kept.requests[-1].items)

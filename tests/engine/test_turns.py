@@ -171,8 +171,9 @@ async def test_a_tool_call_is_durable_before_the_tool_runs(rooms: Rooms) -> None
     [
         (("c1", "polite", "{}"), "I could not"),
         (("c1", "raising", "{}"), "ValueError: oops"),
+        (("c1", "halving", "{}"), "no file caf?"),
         (("c1", "refusing", "{}"), "not today"),
-        (("c1", "missing", "{}"), "There is no tool 'missing'. There are: polite, raising, refusing."),
+        (("c1", "missing", "{}"), "There is no tool 'missing'. There are: polite, raising, halving, refusing."),
         (("c1", "polite", "{not json"), "not a JSON object"),
         (("c1", "polite", "[1, 2]"), "not a JSON object"),
     ],
@@ -185,6 +186,7 @@ async def test_a_tool_that_fails_is_a_result_that_the_model_reads(
     tools = Tools(
         polite=constant(ToolOutput("I could not", is_error=True)),
         raising=constant(ValueError("oops")),
+        halving=constant(ValueError("no file caf\udce9")),  # as names of files have it that are no UTF-8
         refusing=constant(BadInput("not today")),
     )
     app = await rooms.open(model, tools)

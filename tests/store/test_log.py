@@ -59,7 +59,7 @@ from legato.domain.events import Answered, AnyEvent, Closed, Delta, Joined, Open
 from legato.domain.handles import ById, Slug
 from legato.domain.ids import ConversationId, TurnId
 from legato.domain.turns import After
-from legato.domain.window import Control, known
+from legato.domain.window import Control
 from legato.domain.window import context as window_context
 from legato.domain.window import transcript as window_transcript
 from legato.errors import Defect
@@ -267,7 +267,7 @@ async def test_forks_of_forks_read_as_if_they_had_been_copied(db: Database, scri
     people, to the model (also to who knows how it began), and page by page."""
     turn_id = (await admit(db, Slug(f"log-{next(FORKS)}"))).turn.id
     copies: dict[ConversationId, list[AnyBody]] = {}
-    early: dict[ConversationId, View] = {}  # as someone saw it once
+    early: dict[ConversationId, tuple[View, log.Begun]] = {}  # as someone saw it once
 
     async def play(tx: Tx) -> None:
         copies.clear()
@@ -285,7 +285,7 @@ async def test_forks_of_forks_read_as_if_they_had_been_copied(db: Database, scri
                 await log.append(tx, conversation_id, 0, turn_id, [draft(body)])
                 bodies.append(body)
                 if die % 3 == 0:
-                    early[conversation_id] = await log.read_context(tx, conversation_id)
+                    early[conversation_id] = await log.read_on(tx, conversation_id, None, len(bodies))
 
     await db.write(play)
 
@@ -300,8 +300,8 @@ async def test_forks_of_forks_read_as_if_they_had_been_copied(db: Database, scri
             assert view.summary == (bodies[seen.summary - 1] if seen.summary else None)
             assert view.head == len(bodies)
             if conversation_id in early:
-                saw = early[conversation_id]
-                rest = await log.read_context(tx, conversation_id, None, known(saw.seen, saw.head))
+                saw, begun = early[conversation_id]
+                rest, _ = await log.read_on(tx, conversation_id, begun, len(bodies))
                 before = [entry for entry in saw.entries if entry.seq <= rest.after]
                 assert structs.replace(rest, entries=(*before, *rest.entries), after=0) == view
             pages, after = [], 0

@@ -23,11 +23,12 @@ from legato.outgoing import NoConnection, Server
 
 PLATFORM = "https://api.telegram.org"
 ANSWER = 60.0  # seconds
+LONGEST_WAIT = 3600.0  # seconds between two tries
 LARGEST = 32 * 1024 * 1024  # bytes of an answer
 HEARD = ["message"]
 PLAINLY = ("can't parse entities", "message is too long", "message text is empty", "text must be non-empty")
 
-_TOKEN = re.compile(r"\d{1,32}:[A-Za-z0-9_-]{1,256}")
+_TOKEN = re.compile(r"[0-9]{1,32}:[A-Za-z0-9_-]{1,256}")
 _FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 
 T = TypeVar("T")
@@ -97,18 +98,23 @@ class TelegramBot:
         """Let Telegram keep what it has until we ask."""
         await self._ask("deleteWebhook", bool)
 
-    async def send(self, chat: str, thread: str, text: str, html: str, reply_to: str | None) -> str:
-        """Send a message; plainly where Telegram does not understand the formatted one."""
+    async def send(
+        self, chat: str, thread: str, text: str, html: str, reply_to: str | None, *, moved: bool = False
+    ) -> str:
+        """Send a message; plainly where Telegram does not understand the formatted one, and after a group that has
+        moved, once."""
         reply = {"message_id": int(reply_to), "allow_sending_without_reply": True} if reply_to else None
         said = {"text": html or text, "parse_mode": "HTML" if html else None, "reply_parameters": reply}
         try:
             sent = await self._ask("sendMessage", _Sent, _place(chat, thread) | said)
-        except Moved as moved:
-            return await self.send(str(moved.chat), thread, text, html, None)
+        except Moved as group:
+            if moved:
+                raise
+            return await self.send(str(group.chat), thread, text, html, None, moved=True)
         except Rejected as refusal:
             if not html or not any(reason in refusal.message.lower() for reason in PLAINLY):
                 raise
-            return await self.send(chat, thread, text, "", reply_to)
+            return await self.send(chat, thread, text, "", reply_to, moved=moved)
         return str(sent.message_id)
 
     async def edit(self, chat: str, message: str, text: str, html: str) -> None:
@@ -181,6 +187,8 @@ class TelegramBot:
     def _refused(self, status: int, told: _Told) -> NotSent | Rejected | Doubtful:
         """Our sentence for what is no answer."""
         wait, moved = told.parameters.retry_after, told.parameters.migrate_to_chat_id
+        if wait is not None:
+            wait = min(max(wait, 1.0), LONGEST_WAIT)
         if status == 200:
             return Doubtful("Telegram's answer could not be read.")
         if status >= 500:

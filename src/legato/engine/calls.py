@@ -30,7 +30,8 @@ async def carry_out(
             output = await _output(turn, call, toolset)
     except Interrupted:
         return recovery.unknown_outcome(call) if interrupts.stopping else None
-    return ToolResult(call.call_id, output.output, output.is_error)
+    whole = output.output.encode("utf-8", "replace").decode()  # half a letter, as names of files have, is no text
+    return ToolResult(call.call_id, whole, output.is_error)
 
 
 async def _output(turn: Turn, call: ToolCall, toolset: Toolset) -> ToolOutput:

@@ -130,6 +130,7 @@ class Keeping(ABC):
             if turn.principal == principal:
                 await self.ended(turn)  # it was stopped when the conversation was deleted
         await self._db.write(trash.purge, principal, conversation_id)
+        self._worker.pasts.drop(conversation_id)
 
     async def scrub(self) -> None:
         """Write the files anew, so that nothing that was purged is left in them."""

@@ -1,31 +1,37 @@
 """What long conversations showed their model before, so that their next turn costs about what a short one's does.
 
 Only memory: all of it can be made of the log again, and it is used only where the log still begins so, which
-`store.log.read_context` finds out. A conversation whose view is at hand when its turn is claimed is not kept here.
+`store.log.read_on` finds out. A conversation whose view is at hand when its turn is claimed is not kept here.
 """
 
 from collections import OrderedDict
+from collections.abc import Iterable
 
-from msgspec import Struct
+from msgspec import Struct, json
 
+from legato.domain.entries import Item
 from legato.domain.ids import ConversationId
 from legato.domain.shape import Past
-from legato.domain.window import Known
-from legato.engine import tokens
+from legato.store.log import Begun
 
 ROOM = 64 * 1024 * 1024  # bytes, in all
-PER_ITEM = 500  # bytes that an item takes besides its text, which is there twice: as it is, and as it is sent
+PER_ITEM = 500  # bytes that an item takes besides its text
 
 
 class Kept(Struct, frozen=True):
     """The past of a conversation up to a position."""
 
-    known: Known
+    begun: Begun
     past: Past
 
     @property
     def size(self) -> int:
-        return PER_ITEM * len(self.past.items) + 2 * self.past.made(tokens.bytes_of)
+        """At most: a byte of JSON may be a letter of four bytes, and both are kept."""
+        return PER_ITEM * len(self.past.items) + 5 * self.past.made(_length)
+
+
+def _length(items: Iterable[Item]) -> int:
+    return len(json.encode(items))
 
 
 class Pasts:

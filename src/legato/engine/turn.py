@@ -32,7 +32,6 @@ from legato.domain.entries import (
 from legato.domain.events import Answered, AnyEvent, Folded
 from legato.domain.shape import Past, made_of
 from legato.domain.turns import Failure, Lease, Outcome, Turn, Usage
-from legato.domain.window import known
 from legato.engine import prompt, recovery
 from legato.engine.calls import carry_out
 from legato.engine.compaction import LEFT_OUT, Compactor, SummaryFailed, failure_note
@@ -119,17 +118,20 @@ class TurnRun:
         """What the model sees of a long conversation, less its past, which is kept for the next turn as far as this
         one's input."""
         conversation, first = self.turn.conversation_id, self.turn.first_seq
+        assert first is not None
         kept = self._pasts.get(conversation)
-        view = await self._db.read(log.read_context, conversation, None, kept.known if kept is not None else None)
+        if kept is not None and kept.begun.known.upto >= first:  # of a later turn: this one has lost its lease by now
+            kept = None
+        known = kept.begun if kept is not None else None
+        view, begun = await self._db.read(log.read_on, conversation, known, first - 1)
         self._past = kept.past if kept is not None and view.after else None
         past = self._past if self._past is not None else Past().grown(prompt.head(view.summary))
         assert past is not None
-        assert first is not None
         grown = past.grown(entry.body for entry in view.entries if entry.seq < first)
         if grown is None:
             return view
         self._past = grown
-        self._pasts.put(conversation, Kept(known(view.seen, first - 1), grown))
+        self._pasts.put(conversation, Kept(begun, grown))
         return structs.replace(view, entries=tuple(entry for entry in view.entries if entry.seq >= first))
 
     async def _outcome(self, remains: recovery.Remains, view: View) -> Ending | None:

@@ -306,6 +306,7 @@ class Worker:
         for principal, found in await self._db.read(trash.expired, self._settings.keep_deleted, 100):
             with suppress(NotFound, Conflict):  # another process was quicker, or a turn of it is still stopping
                 await self._db.write(trash.purge, principal, found)
+                self.pasts.drop(found)
                 logger.info("purged", conversation=found)
 
     def _heard(self, hint: Hint) -> None:

@@ -97,11 +97,36 @@ async def controls(tx: Tx, stretches: Iterable[Stretch]) -> list[Control]:
     ]
 
 
-async def read_context(
-    tx: Tx, conversation_id: ConversationId, upto: int | None = None, known: Known | None = None
-) -> View:
-    """What the model sees now, or saw when the log ended at `upto`. What is `known` is left out, where it begins so."""
+async def read_context(tx: Tx, conversation_id: ConversationId, upto: int | None = None) -> View:
+    """What the model sees now, or saw when the log ended at `upto`."""
+    return await _view(tx, await lineage(tx, conversation_id), upto, None)
+
+
+class Begun(Struct, frozen=True):
+    """How a context begins, and which writing of the log that was: a conversation that was purged and imported again
+    has the same positions, and may have other words."""
+
+    known: Known
+    written: tuple[int | None, ...]
+
+
+async def read_on(tx: Tx, conversation_id: ConversationId, begun: Begun | None, upto: int) -> tuple[View, Begun]:
+    """What the model sees now, less what has begun where it still begins so; and how it begins up to a position."""
     stretches = await lineage(tx, conversation_id)
+    if begun is not None and await _written(tx, stretches, begun.known.upto) != begun.written:
+        begun = None
+    view = await _view(tx, stretches, None, begun.known if begun is not None else None)
+    return view, Begun(window.known(view.seen, upto), await _written(tx, stretches, upto))
+
+
+async def _written(tx: Tx, stretches: Iterable[Stretch], upto: int) -> tuple[int | None, ...]:
+    """Of each stretch up to a position the writing of its last entry."""
+    last = [(s.conversation_id, min(upto, s.upto)) for s in stretches if s.base < upto]
+    rows = [await one(tx.run("written_by", conversation=conversation, seq=seq)) for conversation, seq in last]
+    return tuple(row[0] if row is not None else None for row in rows)
+
+
+async def _view(tx: Tx, stretches: Sequence[Stretch], upto: int | None, known: Known | None) -> View:
     found = await controls(tx, stretches)
     head = stretches[-1].upto if upto is None else upto
     seen = context(head, found)
