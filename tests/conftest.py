@@ -57,7 +57,7 @@ def _quick_folder() -> str:
 @pytest.fixture
 def pg_url(pg_server: str) -> Iterator[str]:
     """The URL of an empty database."""
-    with _pg_database(pg_server, "template1") as url:
+    with pg_database(pg_server, "template1") as url:
         yield url
 
 
@@ -78,12 +78,18 @@ def pg_template(pg_server: str) -> str:
 @pytest.fixture
 def pg_ready(pg_server: str, pg_template: str) -> Iterator[str]:
     """The URL of a database with our schema: to make it takes longer than most tests do."""
-    with _pg_database(pg_server, pg_template) as url:
+    with pg_database(pg_server, pg_template) as url:
         yield url
 
 
+EMPTY = """do $$ begin execute (select 'truncate ' || string_agg(quote_ident(tablename), ', ') from pg_tables
+where schemaname = 'public' and tablename <> 'schema_version'); end $$"""
+"""Leaves our schema and nothing in it: where many tests share a database, this takes less than making another."""
+
+
 @contextmanager
-def _pg_database(server: str, template: str) -> Iterator[str]:
+def pg_database(server: str, template: str) -> Iterator[str]:
+    """The URL of a database that is a copy of another, for a while."""
     name = new_id("t")
     _admin(server, f"create database {name} template {template}")
     yield _pg_named(server, name)

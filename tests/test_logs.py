@@ -15,9 +15,8 @@ from legato.logs import bound, logger
 
 @pytest.fixture(autouse=True)
 def _as_before() -> Iterator[None]:
-    with logs.only("error"):
-        yield
-    logs._lines.console, logs._lines.coloured = True, False
+    yield
+    logs.set_up("error", "console")
 
 
 def test_a_line_for_machines_is_json_whatever_it_tells(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,8 +9,7 @@ variables would show people's words and keys. A line that cannot be written is d
 
 import sys
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -58,16 +57,6 @@ def set_up(level: Level, format: Literal["auto", "json", "console"]) -> None:
     """Log to standard error, so that standard output stays for answers."""
     _lines.least, _lines.coloured = _RANK[level], sys.stderr is not None and sys.stderr.isatty()
     _lines.console = format == "console" or (format == "auto" and _lines.coloured)
-
-
-@contextmanager
-def only(level: Level) -> Iterator[None]:
-    """No line below a level."""
-    before, _lines.least = _lines.least, _RANK[level]
-    try:
-        yield
-    finally:
-        _lines.least = before
 
 
 class bound:

@@ -7,6 +7,7 @@ import pytest
 
 from api.server import Server
 from channels.platform import PLATFORMS, Bridge, Platform, bridge
+from channels.telegram_api import TelegramApi
 
 Serving = Callable[..., Server]
 
@@ -16,6 +17,14 @@ def platform(request: pytest.FixtureRequest) -> Iterator[Platform]:
     """Each platform in turn."""
     with PLATFORMS[request.param]() as made:
         yield made
+
+
+@pytest.fixture
+def api() -> Iterator[TelegramApi]:
+    """A stand-in of Telegram."""
+    api = TelegramApi()
+    yield api
+    api.stop()
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ Neither our client nor the stand-in of the Bot API can be wrong about the API un
 the stand-in, too, reads its answer, and what the stand-in heard from both is equal.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -17,13 +17,6 @@ Call = Callable[[TelegramBot], Awaitable[Any]]
 Same = Callable[[Any, Any], Awaitable[Any]]  # of the library's bot, with its types
 
 LONG = "🎺 <b>a & b</b>\nü=1+1&c%20"
-
-
-@pytest.fixture
-def api() -> Iterator[TelegramApi]:
-    api = TelegramApi()
-    yield api
-    api.stop()
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
@@ -129,13 +129,6 @@ def test_the_first_message_of_a_topic_is_answered_by_nobody() -> None:
 
 
 # -- what goes wrong
-
-
-@pytest.fixture
-def api() -> Iterator[TelegramApi]:
-    api = TelegramApi()
-    yield api
-    api.stop()
 
 
 @pytest.fixture

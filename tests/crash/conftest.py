@@ -8,6 +8,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 
+from conftest import EMPTY
 from crash.life import Job
 from crash.nursery import Nursery, open_nursery
 from legato.domain.ids import new_id
@@ -20,10 +21,6 @@ async def nursery() -> AsyncIterator[Nursery]:
     """Starts processes that may die."""
     async with open_nursery() as nursery:
         yield nursery
-
-
-EMPTY = """do $$ begin execute (select 'truncate ' || string_agg(quote_ident(tablename), ', ') from pg_tables
-where schemaname = 'public' and tablename <> 'schema_version'); end $$"""
 
 
 class _Databases:

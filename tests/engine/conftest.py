@@ -7,25 +7,22 @@ from pathlib import Path
 import asyncpg
 import pytest
 
+from conftest import EMPTY, pg_database
 from engine.rooms import Rooms
 from legato import logs
-from legato.domain.ids import new_id
 
 
 @pytest.fixture(autouse=True)
-def _quiet() -> Iterator[None]:
+def _quiet() -> None:
     """No log lines but errors: they cost more than the turns."""
-    with logs.only("error"):
-        yield
+    logs.set_up("error", "console")
 
 
 @pytest.fixture(scope="session")
-def pg_store(pg_server: str) -> Iterator[str]:
+def pg_store(pg_server: str, pg_template: str) -> Iterator[str]:
     """One database for all tests here: making one for each would take longer than most of them."""
-    name = new_id("engine")
-    _run(pg_server, f"create database {name}")
-    yield pg_server.replace("/postgres?", f"/{name}?")
-    _run(pg_server, f"drop database if exists {name} with (force)")
+    with pg_database(pg_server, pg_template) as url:
+        yield url
 
 
 @pytest.fixture
@@ -35,9 +32,7 @@ def pg_empty(pg_store: str) -> str:
         pg_store,
         "select pg_terminate_backend(pid) from pg_stat_activity"
         " where datname = current_database() and pid <> pg_backend_pid()",
-        """do $$ begin execute coalesce(
-            (select 'truncate ' || string_agg(quote_ident(tablename), ', ') from pg_tables
-             where schemaname = 'public' and tablename <> 'schema_version'), 'select 1'); end $$""",
+        EMPTY,
     )
     return pg_store
 

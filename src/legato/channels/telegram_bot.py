@@ -1,7 +1,7 @@
 """A bot on Telegram: the few calls of its Bot API that a conversation needs; every failure becomes one of ours.
 
 The API is a form to post and JSON to read, and the libraries for it bring every type that it has: loading one took 4 s
-of CPU and 130 MB at each start (decision 0018). The tests hold what is sent here against what such a library sends.
+of CPU and 147 MB at each start (decision 0018). The tests hold what is sent here against what such a library sends.
 
 The token is part of every path, so no path is ever part of a sentence.
 """

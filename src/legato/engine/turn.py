@@ -125,8 +125,7 @@ class TurnRun:
         known = kept.begun if kept is not None else None
         view, begun = await self._db.read(log.read_on, conversation, known, first - 1)
         self._past = kept.past if kept is not None and view.after else None
-        past = self._past if self._past is not None else Past().grown(prompt.head(view.summary))
-        assert past is not None
+        past = self._past if self._past is not None else Past(tuple(prompt.head(view.summary)))
         grown = past.grown(entry.body for entry in view.entries if entry.seq < first)
         if grown is None:
             return view
