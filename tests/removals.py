@@ -67,7 +67,10 @@ TURNS_PY, NAMES_PY, SQLITE_PY = "store/turns.py", "store/directory.py", "store/s
 NO_ALIAS_KEY = Change(CORE, "primary key (principal, scheme, value)", "check (value is not null)")
 NO_DEDUP_INDEX = Change(CORE, "create unique index turns_dedup", "create index turns_dedup")
 NO_DEDUP_LOOKUP = Change("store/turns.py", "seen = await _same_submission(tx, submission)", "seen: Turn | None = None")
-NO_RUNNING_INDEX = Change(CORE, "create unique index turns_one_running", "create index turns_one_running")
+NO_RUNNING_INDEX = [
+    Change(f"store/migrations/0009_lean.{dialect}.sql", "create unique index turns_open", "create index turns_open")
+    for dialect in ("sqlite", "postgres")
+]
 NO_LIVING_OWNER = Change(
     TURNS_SQL,
     "select 1 from nodes where nodes.id = turns.owner and (nodes.lease_until > {now} or nodes.id = :node)))",
@@ -202,7 +205,7 @@ REMOVALS = [
     Removal(
         ONE,
         "the partial unique index",
-        [NO_RUNNING_INDEX],
+        NO_RUNNING_INDEX,
         ["store/test_leases.py::test_the_schema_refuses_a_second_running_turn[*]"],
     ),
     Removal(
@@ -218,7 +221,7 @@ REMOVALS = [
         ONE,
         "the index, and that the running turn comes first and its living node is asked",
         [
-            NO_RUNNING_INDEX,
+            *NO_RUNNING_INDEX,
             NO_LIVING_OWNER,
             Change(
                 TURNS_SQL,
@@ -319,6 +322,19 @@ REMOVALS = [
             "store/test_leases.py::test_whoever_lost_the_lease_writes_nothing[*-ended]",
             "store/test_leases.py::test_whoever_lost_the_lease_writes_nothing[*-released]",
         ],
+    ),
+    Removal(
+        SEQ,
+        "an entry belongs to a turn, which is kept for it (the triggers)",
+        [
+            Change(
+                "store/migrations/0009_lean.sqlite.sql",
+                "when not exists (select 1 from turns",
+                "when (select false from turns",
+            ),
+            Change("store/migrations/0009_lean.sqlite.sql", "and turn_id = old.id)", "and turn_id = '')"),
+        ],
+        ["store/test_migrations.py::test_an_entry_belongs_to_a_turn_which_is_kept_for_it[sqlite]"],
     ),
     Removal(
         SEQ,

@@ -1,16 +1,27 @@
-"""Ids are unique, whoever draws them at the same time."""
+"""Ids are unique, whoever draws them at the same time, and those of turns are in the order of time."""
 
 import os
 import re
 from concurrent.futures import ThreadPoolExecutor
 
-from legato.domain.ids import new_id
+import pytest
+
+from legato.domain.ids import new_id, new_turn_id
 
 
 def test_an_id_is_its_prefix_and_128_bits() -> None:
     drawn = {new_id("msg_") for _ in range(2000)}
     assert len(drawn) == 2000
     assert all(re.fullmatch("msg_[0-9a-f]{32}", each) for each in drawn)
+
+
+def test_ids_of_turns_are_in_the_order_of_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = []
+    for moment in (1.0, 1_700_000_000.5, 1_700_000_001.25, 4_294_967_295.0):
+        monkeypatch.setattr("time.time", lambda moment=moment: moment)
+        drawn.append(new_turn_id())
+    assert drawn == sorted(drawn)
+    assert all(re.fullmatch("resp_[0-9a-f]{40}", each) for each in drawn)
 
 
 def test_threads_draw_different_ids() -> None:

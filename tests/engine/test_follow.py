@@ -23,7 +23,7 @@ from legato.domain.turns import Turn
 from legato.engine import live
 from legato.engine.protocols import CallChunk, CallOpened, Finished, ModelEvent, ModelRequest, ReasoningChunk, TextChunk
 from legato.errors import Unavailable
-from legato.store import turns
+from legato.store import search, turns
 from legato.store.database import Hint
 
 
@@ -224,6 +224,7 @@ async def test_the_stream_of_a_turn_is_made_again_when_its_events_were_pruned(ro
     app = await rooms.open(Scripted(rich), Tools(**TOOLS))
     turn = await ask(app, "go")
     log = await told(app, turn)
+    await search.index_some(app.db)
     assert await app.db.write(turns.prune_events, -1.0) == 1
     again = await told(app, turn)
     assert texts(again) == texts(log)

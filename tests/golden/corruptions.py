@@ -55,8 +55,8 @@ RUN = "status = 'running', owner = 'node_x', claimed_at = 1, first_seq = 2"
 CORRUPTIONS = [
     # the database
     Broken("file", "database", turn("first", "kind = 'chat'"), "sqlite"),
-    Broken("file", "database", "delete from sqlite_schema where name = 'entries_turn'", "sqlite"),
-    Broken("schema", "turns_one_running", "drop index turns_one_running"),
+    Broken("file", "database", "delete from sqlite_schema where name = 'entries_attached'", "sqlite"),
+    Broken("schema", "turns_open", "drop index turns_open"),
     Broken("schema", "entries_control", "drop index entries_control"),
     Broken("schema", "entries_kept", "alter table entries disable trigger entries_kept", "postgres"),
     Broken("readable", "{main}", turn("first", "owner = cast(x'ff' as text)"), "sqlite"),
@@ -81,6 +81,7 @@ CORRUPTIONS = [
     Broken("reference", "conv_none", turn("first", "conversation_id = 'conv_none'")),
     Broken("reference", "conv_none", entry(3, "conversation_id = 'conv_none'")),
     Broken("reference", "conv_none", "update search_documents set conversation_id = 'conv_none' where seq = 1"),
+    Broken("writer", "{main}/entry 3", entry(3, "turn_id = 'resp_none'")),
     Broken("reference", "events of resp_none", events(6, "turn_id = 'resp_none'")),
     Broken("reference", "delivery {d1}", delivery("d1", "turn_id = 'resp_none'")),
     Broken("dedup", "bob/dedup key k1", "drop index turns_dedup; " + turn("waiting", "dedup_key = 'k1'")),
@@ -130,7 +131,7 @@ CORRUPTIONS = [
     Broken("joined", "{main}/turn {steered}", turn("steered", "joined_turn = '{running}'")),
     Broken("joined", "{main}/turn {steered}", turn("steered", "joined_turn = '{steered}'")),
     Broken("joined", "{main}/turn {steered}", turn("steered", "joined_turn = '{compacted}'")),
-    Broken("running", "{bobs}", "drop index turns_one_running; " + turn("waiting", RUN)),
+    Broken("running", "{bobs}", "drop index turns_open; " + turn("waiting", RUN)),
     Broken("status", "{bobs}/turn {running}", turn("running", "owner = null")),
     Broken("status", "{bobs}/turn {running}", turn("running", "claimed_at = null")),
     Broken("status", "{bobs}/turn {running}", turn("running", "first_seq = null")),

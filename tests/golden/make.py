@@ -53,7 +53,7 @@ async def load(place: raw.Place, golden: Golden) -> None:
 
     await raw.transact(place, fill)
     async with raw.connected(place) as connection:
-        for table, rows in golden.tables.items():
+        for table, rows in sorted(golden.tables.items(), key=lambda item: item[0] == "entries"):  # after their turns
             for row in rows:
                 await _insert(connection, table, {name: _decoded(table, name, value) for name, value in row.items()})
 

@@ -63,7 +63,7 @@ from legato.domain.window import Control
 from legato.domain.window import context as window_context
 from legato.domain.window import transcript as window_transcript
 from legato.errors import Defect
-from legato.store import directory, log, turns
+from legato.store import directory, log, search, turns
 from legato.store.database import Database, Tx
 
 WORK = Slug("work")
@@ -424,6 +424,8 @@ async def test_events_of_turns_that_ended_long_ago_are_forgotten(db: Database) -
     await end(db, old, DONE, "OLD")
     await end(db, fresh)
     await script(db, f"update turns set ended_at = ended_at - 1000 where id = '{old.turn.id}'")
+    assert await db.write(turns.prune_events, 500.0) == 0, "it is not searched yet"
+    await search.index_some(db)
     assert await db.write(turns.prune_events, 500.0) == 1
     assert await db.write(turns.prune_events, 500.0) == 0
     left = [await rows(db, f"select turn_id from turn_events where turn_id = '{lease.turn.id}'") for lease in leases]
@@ -437,7 +439,8 @@ async def test_forgotten_events_are_told_again_from_the_entries(db: Database) ->
     call, result = draft(ToolCall("call_1", "clock", "{}")), draft(ToolResult("call_1", "noon"))
     answer = said("OLD", "assistant")
     await db.write(turns.finish, lease, DONE, [call, result, answer], first_n=0, events=EVENTS)
-    await db.write(turns.prune_events, -1.0)
+    await search.index_some(db)
+    assert await db.write(turns.prune_events, -1.0) == 1
     told = [
         *(Opened(0, call.id, "tool_call", "call_1", "clock"), Delta(0, "{}"), Closed(0)),
         Answered(1, result.id, "call_1", "noon"),
@@ -452,6 +455,7 @@ async def test_pruning_goes_in_strides(db: Database) -> None:
     for number in range(5):
         lease = await start(db, Slug(f"talk-{number}"))
         await db.write(turns.finish, lease, DONE, first_n=0, events=EVENTS)
+    await search.index_some(db)
     left, pruned = [], []
     while not pruned or pruned[-1]:
         pruned.append(await db.write(turns.prune_events, -1.0, limit=2))

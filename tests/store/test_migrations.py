@@ -243,6 +243,29 @@ async def test_entries_are_never_changed(place: Any) -> None:
             await raw.execute(place, f"update entries set {change} where seq = 1")
 
 
+async def test_no_entry_is_looked_at_for_a_turn_that_is_purged(tmp_path: Path) -> None:
+    """A file of any version has lost the foreign key that would look through all of them."""
+    for name, golden in GOLDEN.items():
+        await load(tmp_path / name, golden)
+        async with raw.opened(tmp_path / name):
+            pass
+        keys = await raw.rows(tmp_path / name, "select \"table\" from pragma_foreign_key_list('entries')")
+        assert keys == [("conversations",)]
+
+
+async def test_an_entry_belongs_to_a_turn_which_is_kept_for_it(place: Any) -> None:
+    ids = await a_story(place)
+    stray = (
+        "insert into entries (conversation_id, seq, id, turn_id, kind, body, created_at) "
+        f"values ('{ids['main']}', 1000, 'msg_x', '{{}}', 'message', '{{{{}}}}', 1)"
+    )
+    with pytest.raises(REFUSED):
+        await raw.execute(place, stray.format("resp_none"))
+    await raw.execute(place, stray.format(ids["first"]))
+    with pytest.raises(REFUSED):
+        await raw.execute(place, f"delete from turns where id = '{ids['first']}'")
+
+
 async def test_entries_are_kept_while_their_conversation_lives(place: Any) -> None:
     ids = await a_story(place)
     of_bob = f"delete from entries where conversation_id = '{ids['bobs']}'"

@@ -301,7 +301,7 @@ async def test_what_is_admitted_while_a_turn_ends_is_started_by_its_admission(cr
     """The end has been written and not yet committed: the admission waits, finds nothing running, and starts."""
     lease = await start(db, WORK, "one")
     ending, admitted = await interleave(
-        crowd, partial(_finish, lease=lease), admission(WORK, "two", node=N1), at=["open_turns"]
+        crowd, partial(_finish, lease=lease), admission(WORK, "two", node=N1), at=["any_open"]
     )
     assert not ending.more
     assert admitted.lease is not None

@@ -57,7 +57,7 @@ async def admit(tx: Tx, submission: Submission, node: NodeId | None = None) -> A
         raise BadInput("A turn needs an input.", param="input")
     turn_id = submission.turn_id
     place = await _place(tx, submission)
-    waits = await _open_turns(tx, place.conversation.id) > 0
+    waits = await _any_open(tx, place.conversation.id)
     if submission.busy == "reject" and waits:
         raise ConversationBusy()
     turn = Turn(
@@ -76,10 +76,9 @@ async def admit(tx: Tx, submission: Submission, node: NodeId | None = None) -> A
     if node is not None and talk and not waits:
         started = await _start(tx, turn, node)
         return Admission(started.turn, fresh=True, lease=started)
-    [[n]] = await tx.run("draw_turn", id=turn.conversation_id, tip=turn_id if talk else None)
-    turn = structs.replace(turn, n=n)
-    [[created_at]] = await tx.run("add_turn", **_columns(turn))
-    turn = structs.replace(turn, created_at=created_at)
+    [[n, now]] = await tx.run("draw_turn", id=turn.conversation_id, tip=turn_id if talk else None)
+    turn = structs.replace(turn, n=n, created_at=now)
+    await tx.run("add_turn", **_columns(turn))
     stopped: tuple[TurnId, ...] = ()
     if submission.busy == "interrupt":
         stopped = tuple(t for (t,) in await tx.run("request_interrupt", conversation=turn.conversation_id))
@@ -104,6 +103,7 @@ def _columns(turn: Turn) -> dict[str, object]:
         "kind": turn.kind,
         "busy": turn.busy,
         "input": json.encode(turn.input).decode(),
+        "created_at": turn.created_at,
     }
 
 
@@ -241,11 +241,12 @@ async def _claim(
 async def _start(tx: Tx, turn: Turn, node: NodeId) -> Lease:
     """Admit and claim in one: under the row lock, in a conversation where nothing runs or waits."""
     drafts = _brought(turn)
-    [[n, head, fence]] = await tx.run("start_turn_here", id=turn.conversation_id, tip=turn.id, count=len(drafts))
-    turn = structs.replace(turn, n=n, status="running", owner=node, attempts=1, first_seq=head - len(drafts) + 1)
-    [[created_at, claimed_at]] = await tx.run("start_turn", node=node, first_seq=turn.first_seq, **_columns(turn))
+    [[n, head, fence, now]] = await tx.run("start_turn_here", id=turn.conversation_id, tip=turn.id, count=len(drafts))
+    first = head - len(drafts) + 1
+    turn = structs.replace(turn, n=n, status="running", owner=node, attempts=1, first_seq=first)
+    turn = structs.replace(turn, created_at=now, claimed_at=now)
+    await tx.run("start_turn", node=node, first_seq=first, **_columns(turn))
     await log.place(tx, turn.conversation_id, turn.id, drafts, head)
-    turn = structs.replace(turn, created_at=created_at, claimed_at=claimed_at)
     return Lease(turn, fence, False, await _at_hand(tx, turn, head))
 
 
@@ -385,7 +386,7 @@ async def finish(
     turn = await _end(tx, lease.turn, outcome, last_seq)
     names = await directory.names(tx, conversation_id)
     await outbox.owe(tx, turn, outcome, [value for scheme, value in names if scheme == "address"])
-    more = await _open_turns(tx, conversation_id) > 0
+    more = await _any_open(tx, conversation_id)
     told = Told(turn, await log.entries_of_turn(tx, turn), directory.slug_among(names)) if tell else None
     return Ending(turn, more, told)
 
@@ -544,9 +545,8 @@ async def _host(tx: Tx, turn: Turn) -> Turn:
     return turn if turn.joined_turn is None else await get(tx, turn.joined_turn)
 
 
-async def _open_turns(tx: Tx, conversation_id: ConversationId) -> int:
-    [[count]] = await tx.run("open_turns", conversation=conversation_id)
-    return int(count)
+async def _any_open(tx: Tx, conversation_id: ConversationId) -> bool:
+    return bool(await tx.run("any_open", conversation=conversation_id))
 
 
 def _turn(row: Row) -> Turn:

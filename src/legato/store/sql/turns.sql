@@ -28,12 +28,12 @@ update turns set deleted_at = {now} where id = :id and deleted_at is null return
 -- name: draw_turn
 -- The next place in the conversation's order; a talk turn becomes the tip.
 update conversations set last_n = last_n + 1, tip_turn = coalesce(:tip, tip_turn), updated_at = {now}
-where id = :id returning last_n;
+where id = :id returning last_n, updated_at;
 
 -- name: start_turn_here
 -- The same for a turn that runs at once, with the place of its input in the log.
 update conversations set last_n = last_n + 1, tip_turn = :tip, head_seq = head_seq + :count, fence = fence + 1, updated_at = {now}
-where id = :id returning last_n, head_seq, fence;
+where id = :id returning last_n, head_seq, fence, updated_at;
 
 -- name: usage_of [sqlite]
 -- What a conversation has cost, upkeep included.
@@ -50,16 +50,14 @@ from turns where conversation_id = :conversation and usage is not null;
 
 -- name: add_turn
 insert into turns (id, conversation_id, n, parent_turn, principal, dedup_key, request_hash, kind, status, busy, input, created_at)
-values (:id, :conversation, :n, :parent_turn, :principal, :dedup_key, :request_hash, :kind, 'queued', :busy, :input, {now})
-returning created_at;
+values (:id, :conversation, :n, :parent_turn, :principal, :dedup_key, :request_hash, :kind, 'queued', :busy, :input, :created_at);
 
 -- name: start_turn
 -- The same where nothing runs or waits: it runs from the beginning.
 insert into turns (id, conversation_id, n, parent_turn, principal, dedup_key, request_hash, kind, status, busy, input, created_at,
     owner, attempts, claimed_at, first_seq)
-values (:id, :conversation, :n, :parent_turn, :principal, :dedup_key, :request_hash, :kind, 'running', :busy, :input, {now},
-    :node, 1, {now}, :first_seq)
-returning created_at, claimed_at;
+values (:id, :conversation, :n, :parent_turn, :principal, :dedup_key, :request_hash, :kind, 'running', :busy, :input, :created_at,
+    :node, 1, :created_at, :first_seq);
 
 -- name: turns_to_come
 -- Whether something waits or runs that comes after a turn.
@@ -79,9 +77,9 @@ join turns t on t.id = coalesce(u.joined_turn, u.id)
 where e.conversation_id = :conversation and e.seq > :after and t.kind = 'talk' and t.id <> :turn
 and t.status in ('failed', 'cancelled') order by t.first_seq;
 
--- name: open_turns
--- How many turns of a conversation wait or run.
-select count(*) from turns where conversation_id = :conversation and status in ('queued', 'running');
+-- name: any_open
+-- Whether a turn of a conversation waits or runs.
+select 1 from turns where conversation_id = :conversation and status in ('queued', 'running') limit 1;
 
 -- name: open_conversations
 -- Conversations with a turn that may be claimed: something waits and nothing runs, or what runs has lost its node.
@@ -180,7 +178,8 @@ insert into turn_events (turn_id, first_n, last_n, payload) values (:turn, :firs
 select first_n, payload from turn_events where turn_id = :turn and last_n >= :n order by first_n;
 
 -- name: prunable_turns
-select id from turns where pruned_at is null and ended_at is not null and ended_at < (select {now}) - :age
+-- After they are searched, so that the end of a turn has one index less to write.
+select id from turns where pruned_at is null and indexed_at is not null and ended_at < (select {now}) - :age
 order by ended_at limit :limit;
 
 -- name: prune_events
