@@ -6,7 +6,7 @@
     ├── Conflict      LeaseLost · AliasTaken · DedupMismatch · ConversationBusy · Stale
     ├── Refused       Unauthenticated · Forbidden · LimitReached
     ├── Unavailable   StoreUnavailable · ModelUnavailable · Draining        (retryable)
-    └── Defect        an invariant is broken: logged with its position, never swallowed
+    └── Defect        an invariant is broken: logged with its position, never swallowed · Unreadable
 
 `code` is the stable, machine-readable name; `retryable` says whether the same call may succeed later.
 A tool that fails does not raise: its failure is a `tool_result` that says so.
@@ -187,3 +187,9 @@ class Defect(LegatoError):
     """An invariant of Legato is broken. This is a bug."""
 
     code = "defect"
+
+
+class Unreadable(Defect):
+    """What is stored cannot be read."""
+
+    code = "unreadable"

@@ -11,7 +11,7 @@ from itertools import pairwise
 from msgspec import Struct
 
 from legato.domain.entries import Draft, Entry, Message, Reasoning, Text, ToolCall, ToolResult
-from legato.domain.events import AnyEvent, Closed, Delta, Opened, next_index, open_items
+from legato.domain.events import AnyEvent, Closed, Delta, Opened, open_items
 
 UNKNOWN = (
     "The gateway stopped while this tool was running. Whether it took effect is unknown: check before doing it again."
@@ -19,10 +19,8 @@ UNKNOWN = (
 
 
 class Remains(Struct, frozen=True):
-    """What a turn left behind: the next event number and output place, cut-off items, calls in doubt."""
+    """What a turn left behind: cut-off items, calls in doubt, and the steps it had taken."""
 
-    n: int
-    index: int
     closing: tuple[Closed, ...]
     cut_off: tuple[Draft, ...]
     in_doubt: tuple[ToolCall, ...]
@@ -36,8 +34,6 @@ def remains(events: list[AnyEvent], entries: Iterable[Entry]) -> Remains:
     bodies = [entry.body for entry in entries]
     answered = {b.call_id for b in bodies if isinstance(b, ToolResult)}
     return Remains(
-        n=len(events),
-        index=next_index(events),
         closing=tuple(Closed(index, incomplete=True) for index in open_items(events)),
         cut_off=tuple(_cut_off(events, [e for e in events if isinstance(e, Opened) and e.id not in kept])),
         in_doubt=tuple(b for b in bodies if isinstance(b, ToolCall) and not b.client and b.call_id not in answered),

@@ -29,7 +29,7 @@ from legato.domain.entries import (
     View,
     draft,
 )
-from legato.domain.events import Answered, AnyEvent, Folded
+from legato.domain.events import Answered, AnyEvent, Folded, next_index
 from legato.domain.shape import Past, made_of
 from legato.domain.turns import Failure, Lease, Outcome, Turn, Usage
 from legato.engine import prompt, recovery
@@ -88,13 +88,13 @@ class TurnRun:
         ending: Ending | None = None
         try:
             async with asyncio.TaskGroup() as group:
-                remains, view = await self._prepare()
-                self._step = Step(remains.index, frozenset(tool.name for tool in self.turn.input.options.tools))
-                self._journal = Journal(self._db, self._live, self._pump, self.lease, remains.n)
-                self._live.begin(self.turn.id, remains.n)
+                told = (await self._db.read(turns.events_from, self.turn.id, 0))[1] if self.lease.begun else []
+                self._step = Step(next_index(told), frozenset(tool.name for tool in self.turn.input.options.tools))
+                self._journal = Journal(self._db, self._live, self._pump, self.lease, len(told))
+                self._live.begin(self.turn.id, len(told))
                 watching = group.create_task(self._journal.watch())
                 try:
-                    ending = await self._outcome(remains, view)
+                    ending = await self._outcome(told)
                 finally:
                     self._journal.close()
                 watching.cancel()
@@ -107,12 +107,13 @@ class TurnRun:
         finally:
             self._live.close(self.turn.id, ending)
 
-    async def _prepare(self) -> tuple[recovery.Remains, View]:
+    async def _prepare(self, told: list[AnyEvent]) -> tuple[recovery.Remains, View]:
+        """Where the turn stood when it was told of so far, and what the model sees."""
         if not self.lease.begun:
             view = self.lease.view if self.lease.view is not None else await self._long_view()
             return recovery.remains([], []), view
-        events, entries, view = await self._db.read(_left_behind, self.turn)
-        return recovery.remains(events, entries), view
+        entries, view = await self._db.read(_left_behind, self.turn)
+        return recovery.remains(told, entries), view
 
     async def _long_view(self) -> View:
         """What the model sees of a long conversation, less its past, which is kept for the next turn as far as this
@@ -133,10 +134,10 @@ class TurnRun:
         self._pasts.put(conversation, Kept(begun, grown))
         return structs.replace(view, entries=tuple(entry for entry in view.entries if entry.seq >= first))
 
-    async def _outcome(self, remains: recovery.Remains, view: View) -> Ending | None:
+    async def _outcome(self, told: list[AnyEvent]) -> Ending | None:
         """Every way a turn can end, in one place."""
         try:
-            return await self._steps(remains, view)
+            return await self._steps(*await self._prepare(told))
         except Interrupted:
             if not self.interrupts.stopping:
                 await self._db.write(turns.release, self.lease)
@@ -333,6 +334,5 @@ def _cut(body: AnyBody) -> bool:
     return isinstance(body, Message | Reasoning) and body.incomplete
 
 
-async def _left_behind(tx: Tx, turn: Turn) -> tuple[list[AnyEvent], list[Entry], View]:
-    _, events = await turns.events_from(tx, turn.id, 0)
-    return events, await log.entries_of_turn(tx, turn), await log.read_context(tx, turn.conversation_id)
+async def _left_behind(tx: Tx, turn: Turn) -> tuple[list[Entry], View]:
+    return await log.entries_of_turn(tx, turn), await log.read_context(tx, turn.conversation_id)

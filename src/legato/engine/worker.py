@@ -107,7 +107,14 @@ class Worker:
 
     def background(self, job: Coroutine[Any, Any, None]) -> None:
         """Run something that may be given up when this process ends."""
-        task = self._group.create_task(job)
+
+        name = getattr(job, "__qualname__", "work in the background")
+
+        async def run() -> None:
+            with _chore(name):
+                await job
+
+        task = self._group.create_task(run(), name=name)
         self._chores.add(task)
         task.add_done_callback(self._chores.discard)
 
@@ -259,7 +266,7 @@ class Worker:
     async def _renew(self) -> None:
         while True:
             await asyncio.sleep(self._settings.lease / 3)
-            with _outage("renewing the lease"):
+            with _chore("renewing the lease"):
                 await self.renew()
 
     async def _scan(self) -> None:
@@ -272,7 +279,7 @@ class Worker:
             if self.has_room:
                 self._backlog = False
                 room = self._settings.concurrency - len(self._running) - self._reserved
-                with _outage("looking for turns"):
+                with _chore("looking for turns"):
                     found = await self._db.read(turns.claimable, self.node, room + 1)
                     self._backlog = self._backlog or len(found) > room
                     for conversation_id in found[:room]:
@@ -283,7 +290,7 @@ class Worker:
         while True:
             await asyncio.sleep(INDEX_EVERY)
             self._index_now.clear()
-            with _outage("indexing"):
+            with _chore("indexing"):
                 while await search.index_some(self._db):
                     pass
             with suppress(TimeoutError):  # what another process was at when it died is looked for again
@@ -292,12 +299,12 @@ class Worker:
 
     async def _prune(self) -> None:
         while True:
-            with _outage("pruning events"):
+            with _chore("pruning events"):
                 while await self._db.write(turns.prune_events, self._settings.keep_events):
                     pass
                 await self._db.write(requests.forget, self._settings.keep_events)
                 await self._db.write(inbox.forget, KEEP_INBOX)
-            with _outage("emptying the trash"):
+            with _chore("emptying the trash"):
                 await self._empty_trash()
             await asyncio.sleep(600)
 
@@ -330,14 +337,10 @@ def _is_outage(error: BaseException) -> bool:
     return isinstance(error, Unavailable)
 
 
-class _outage(suppress):
-    """A chore that meets an outage is logged and tried again at its next time."""
-
-    def __init__(self, what: str) -> None:
-        super().__init__(Unavailable)
-        self._what = what
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> bool:
-        if isinstance(error, Unavailable):
-            logger.error(f"{self._what} failed", error=error.message)
-        return bool(super().__exit__(kind, error, trace))
+@contextmanager
+def _chore(what: str) -> Iterator[None]:
+    """One that fails is logged and tried again at its next time: it takes nothing else down with it."""
+    try:
+        yield
+    except Exception as error:  # the boundary of a chore
+        logger.error(f"{what} failed", error=str(error), exc_info=None if _is_outage(error) else error)

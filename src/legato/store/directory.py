@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from msgspec import json
+from msgspec import DecodeError, json
 
 from legato.domain.conversations import Conversation, Described
 from legato.domain.entries import Message
@@ -225,8 +225,16 @@ async def described(tx: Tx, conversations: Iterable[Conversation]) -> list[Descr
         first = await one(tx.run("first_message", conversation=conversation.id))
         if first is None and conversation.parent_id is not None:
             first = await one(tx.run("first_message", conversation=conversation.parent_id))
-        found.append(Described(conversation, name, _message.decode(first[0]).text if first else ""))
+        found.append(Described(conversation, name, _text(first[0]) if first else ""))
     return found
+
+
+def _text(message: str) -> str:
+    """What a message says; one that cannot be read takes no list down with it."""
+    try:
+        return _message.decode(message).text
+    except DecodeError:
+        return ""
 
 
 async def add_principal(tx: Tx, principal: PrincipalId) -> None:

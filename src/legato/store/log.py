@@ -7,7 +7,7 @@ costs the same at the end of 100 entries and of 100,000.
 
 from collections.abc import Iterable, Sequence
 
-from msgspec import Struct, json
+from msgspec import DecodeError, Struct, json
 
 from legato.domain import window
 from legato.domain.entries import (
@@ -27,7 +27,7 @@ from legato.domain.entries import (
 from legato.domain.ids import ConversationId, TurnId
 from legato.domain.turns import Turn
 from legato.domain.window import Control, Known, Span, context, transcript
-from legato.errors import LeaseLost
+from legato.errors import LeaseLost, Unreadable
 from legato.store.database import Row, Tx, one
 
 NO_END = 2**62
@@ -266,7 +266,11 @@ async def _body_at(tx: Tx, stretches: Sequence[Stretch], seq: int | None) -> Any
 
 def _entry(row: Row) -> Entry:
     seq, entry_id, turn_id, body, created_at = row
-    return Entry(seq, entry_id, turn_id, _body.decode(body), created_at)
+    try:
+        return Entry(seq, entry_id, turn_id, _body.decode(body), created_at)
+    except DecodeError as error:
+        what = f"Position {seq} of the conversation ({entry_id}) cannot be read: {error}."
+        raise Unreadable(f"{what} 'legato verify' shows what else is damaged; a backup may have it whole.") from error
 
 
 def row_of(conversation_id: ConversationId, turn_id: TurnId, seq: int, draft: Draft) -> dict[str, object]:

@@ -12,7 +12,8 @@ from legato.domain.conversations import Conversation
 from legato.domain.entries import AnyBody, Entry, Message, Note, Reasoning, ToolCall, ToolResult
 from legato.domain.grams import MAX_QUERY, contains, grams, normalise, query_grams, tag
 from legato.domain.ids import ConversationId, PrincipalId, TurnId
-from legato.errors import BadInput
+from legato.errors import BadInput, Unreadable
+from legato.logs import logger
 from legato.store import directory, log
 from legato.store.database import Database, Row, Tx, one
 
@@ -62,10 +63,15 @@ async def _documents(tx: Tx, limit: int) -> list[tuple[TurnId, list[_Document]]]
     ended = []
     for turn_id, principal, conversation_id, first, last in await tx.run("unindexed_turns", limit=limit):
         tags = {tag("y", principal), tag("z", conversation_id)}
-        wrote = first is not None and last is not None
+        wrote: list[Entry] = []
+        if first is not None and last is not None:
+            try:
+                wrote = await log.entries_at(tx, conversation_id, first, last)
+            except Unreadable as error:  # the others are indexed all the same
+                logger.error("a turn cannot be searched", turn=turn_id, error=error.message)
         documents = [
             _Document(conversation_id, entry.seq, " ".join(sorted(grams(piece) | tags)))
-            for entry in (await log.entries_at(tx, conversation_id, first, last) if wrote else ())
+            for entry in wrote
             for piece in _stretches(normalise(text_of(entry.body)))
         ]
         ended.append((turn_id, documents))
@@ -183,10 +189,10 @@ class _Checked:
             self._removed[reader] = await log.removed(tx, reader)
         if seq in self._removed[reader]:
             return
-        [entry] = await log.entries_at(tx, conversation_id, seq, seq)
-        text = text_of(entry.body)
-        if contains(text, self._wanted):
-            self.hits.append(Hit(reader, entry, text))
+        for entry in await log.entries_at(tx, conversation_id, seq, seq):  # none: the index is stale
+            text = text_of(entry.body)
+            if contains(text, self._wanted):
+                self.hits.append(Hit(reader, entry, text))
 
 
 def _match(tx: Tx, wanted: str, tags: list[str]) -> str:

@@ -8,6 +8,7 @@ Everything that is decided about a conversation's future is decided in one trans
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 from msgspec import Struct, json, structs
 
@@ -31,7 +32,7 @@ from legato.domain.turns import (
     Turn,
     Usage,
 )
-from legato.errors import BadInput, ConversationBusy, DedupMismatch, LeaseLost, UnfinishedTurn, UnknownTurn
+from legato.errors import BadInput, ConversationBusy, DedupMismatch, LeaseLost, UnfinishedTurn, UnknownTurn, Unreadable
 from legato.store import directory, log, outbox
 from legato.store.database import Row, Tx, one
 
@@ -262,7 +263,9 @@ def _brought(turn: Turn) -> list[Draft]:
 
 
 async def _at_hand(tx: Tx, turn: Turn, head: int) -> View | None:
-    return await log.read_context(tx, turn.conversation_id) if head <= AT_HAND else None
+    with suppress(Unreadable):  # the turn begins all the same, and its end says so
+        return await log.read_context(tx, turn.conversation_id) if head <= AT_HAND else None
+    return None
 
 
 async def claimable(tx: Tx, node: NodeId, limit: int) -> list[ConversationId]:
@@ -387,7 +390,10 @@ async def finish(
     names = await directory.names(tx, conversation_id)
     await outbox.owe(tx, turn, outcome, [value for scheme, value in names if scheme == "address"])
     more = await _any_open(tx, conversation_id)
-    told = Told(turn, await log.entries_of_turn(tx, turn), directory.slug_among(names)) if tell else None
+    told: Told | None = None
+    if tell:
+        with suppress(Unreadable):  # whoever waits finds that out by reading it
+            told = Told(turn, await log.entries_of_turn(tx, turn), directory.slug_among(names))
     return Ending(turn, more, told)
 
 

@@ -1,0 +1,91 @@
+"""One entry that cannot be read (a flipped bit, a word of a newer version) spoils its own conversation alone: the
+gateway goes on, everything else is served and searched, and whoever asks there is told what to do."""
+
+from typing import Any
+
+import apsw
+import asyncpg
+import pytest
+
+from conftest import ALICE
+from engine.rooms import Rooms, ask, say, transcript
+from engine.scripted import Gate, Scripted, Tools, one_call_each
+from engine.waiting import until, within
+from legato.domain.handles import Slug
+from legato.engine import worker
+from legato.errors import Unreadable
+from legato.store import search
+
+OTHER = Slug("other")
+
+
+async def change(rooms: Rooms, sql: str) -> None:
+    """Change entries, which no statement of ours can."""
+    if rooms.url:
+        connection = await asyncpg.connect(rooms.url)
+        await connection.execute(f"set session_replication_role = replica; {sql}")
+        await connection.close()
+    else:
+        with apsw.Connection(str(rooms.home / "legato.db")) as connection:
+            guard = "select sql from sqlite_schema where name = 'entries_append_only'"
+            [(trigger,)] = connection.execute(guard).fetchall()
+            connection.execute(f"drop trigger entries_append_only; {sql}; {trigger}").fetchall()
+
+
+DAMAGE = "update entries set body = replace(body, '\"message\"', '\"massage\"') where body like '%the zebra%'"
+MEND = "update entries set body = replace(body, '\"massage\"', '\"message\"')"
+
+
+async def test_an_entry_that_cannot_be_read_takes_nothing_else_down(
+    rooms: Rooms, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "INDEX_EVERY", 0.01)
+    app = await rooms.open()
+    await ask(app, "the zebra")
+    await ask(app, "the quagga", OTHER)
+    await rooms.close(app)
+    await change(rooms, f"{DAMAGE}; update turns set indexed_at = null")
+    app = await rooms.open()
+    try:
+        await until(lambda: _found(app, "quagga"))
+        failed = await ask(app, "again")
+        assert failed.failure is not None
+        assert (failed.status, failed.failure.code) == ("failed", "unreadable")
+        assert "Position 1" in failed.failure.message
+        assert "legato verify" in failed.failure.message
+        assert (await ask(app, "again", OTHER)).status == "done"
+        with pytest.raises(Unreadable):
+            await transcript(app)
+        listed = await app.gateway.described(await app.gateway.conversations(ALICE))
+        assert {(row.name, row.opening) for row in listed} == {("work", ""), ("other", "the quagga")}
+    finally:
+        await rooms.close(app)
+        await change(rooms, MEND)
+    app = await rooms.open()
+    assert (await ask(app, "and now?")).status == "done"
+    await app.db.write(search.rebuild)
+    assert await _found(app, "zebra")
+
+
+async def test_a_turn_that_waited_beside_the_damage_ends_too(rooms: Rooms) -> None:
+    """It is not claimed again and again."""
+    gate = Gate()
+    app = await rooms.open(Scripted(one_call_each), Tools(work=gate))
+    running = await say(app, "the zebra")
+    waiting = await say(app, "and then?")
+    await within(gate.entered.wait())
+    await rooms.crash(app)
+    await change(rooms, DAMAGE)
+    app = await rooms.open()
+    try:
+        for turn in (running, waiting):
+            ended = await within(app.gateway.ended(turn))
+            assert ended.failure is not None
+            assert ended.failure.code == "unreadable"
+    finally:
+        await rooms.close(app)
+        await change(rooms, MEND)
+
+
+async def _found(app: Any, word: str) -> bool:
+    return bool(await app.gateway.search(ALICE, word))
