@@ -155,6 +155,24 @@ async def test_a_clients_own_retry_without_a_key_is_the_same_turn_for_a_while(db
     assert all(other.fresh for other in others)
 
 
+async def test_a_clients_retry_after_another_turn_is_a_new_turn(db: Database) -> None:
+    """Someone who has gone on in the conversation had the answer: the same words are meant."""
+    first = await talk(db, WORK, request_hash="h")
+    await talk(db, WORK, request_hash="g")
+    again = await admit(db, WORK, request_hash="h", retry=True)
+    assert again.fresh
+    assert again.turn.id != first.id
+
+
+@pytest.mark.parametrize("outcome", [FAILED, CANCELLED])
+async def test_a_clients_retry_of_what_failed_is_a_new_try(db: Database, outcome: Outcome) -> None:
+    lease = await start(db, WORK, request_hash="h")
+    await end(db, lease, outcome)
+    again = await admit(db, WORK, request_hash="h", retry=True)
+    assert again.fresh
+    assert again.turn.id != lease.turn.id
+
+
 async def test_a_clients_retry_long_after_the_end_is_a_new_turn(db: Database) -> None:
     """Nobody repeats themselves for ever: the same words a day later are meant."""
     first = await talk(db, WORK, request_hash="h")

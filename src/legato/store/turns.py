@@ -37,7 +37,7 @@ from legato.store import directory, log, outbox
 from legato.store.database import Row, Tx, one
 
 AT_HAND = 64  # entries of a log that is read along with the claim: a short one costs less than asking again
-RETRY_WITHIN = 60.0  # seconds after its end in which a retry without a key still means the same turn
+RETRY_WITHIN = 60.0  # seconds after the last answer in which a retry without a key still means it
 
 _input = json.Decoder(Input)
 _usage = json.Decoder(Usage)
@@ -190,7 +190,7 @@ async def repeated(tx: Tx, principal: PrincipalId, dedup: Dedup) -> Turn | None:
 
 
 async def _retried(tx: Tx, submission: Submission) -> Turn | None:
-    """What a client's own retry, which carries no key, means: the same request while it is alive, or just ended."""
+    """What a client's own retry, which carries no key, means: the same request while it is alive, or just answered."""
     if not submission.retry or submission.request_hash is None:
         return None
     row = await one(

@@ -17,9 +17,12 @@ where turns.principal = :principal and turns.fingerprint = :fingerprint and turn
 and c.deleted_at is null order by turns.ended_at desc limit 1;
 
 -- name: find_turn_by_request
--- The same request, still under way or ended a moment ago: what a client's own retry means.
+-- The same request, still under way or answered a moment ago, with nothing after it: what a client's own retry means.
+-- One that failed is asked for anew.
 select {turn} from turns where principal = :principal and request_hash = :request_hash and deleted_at is null
-and (ended_at is null or ended_at > {now} - :age) order by created_at desc limit 1;
+and (ended_at is null or (status in ('done', 'joined') and ended_at > {now} - :age
+    and exists (select 1 from conversations c where c.id = turns.conversation_id and c.tip_turn = turns.id)))
+order by created_at desc limit 1;
 
 -- name: delete_turn
 -- Nobody can ask for it any more; what it wrote stays part of the conversation.
