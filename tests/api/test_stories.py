@@ -33,6 +33,7 @@ from api.wire import (
 
 SESSION = "X-Hermes-Session-Id"
 RACERS = 20
+ENDS = ("response.completed", "response.incomplete", "response.failed")
 TURN_ROUTES = ("/v1/responses", "/v1/chat/completions")
 
 
@@ -127,6 +128,25 @@ def test_an_unknown_previous_response_is_404_and_makes_nothing(client: httpx.Cli
     error = refused(answer, 404, "previous_response_not_found", "previous_response_id")
     assert error["type"] == "invalid_request_error"
     assert conversations(client) == before
+
+
+@pytest.mark.parametrize("what", ["conversation", "response"])
+def test_a_stream_of_what_is_deleted_meanwhile_ends_as_every_stream_does(client: httpx.Client, what: str) -> None:
+    """Whoever follows is told of the end, and then there is nothing to ask for."""
+    with streaming(client, "sleep 30", conversation=f"deleted-{what}") as answer:
+        told = events(answer)
+        began = next(told)["response"]
+        ok(client.delete(f"/v1/{what}s/{began['id'] if what == 'response' else began['conversation']['id']}"))
+        ends = [event["type"] for event in told if event["type"] in ENDS]
+    assert len(ends) == 1
+    assert client.get(f"/v1/responses/{began['id']}").status_code == 404
+    body = {"messages": [{"role": "user", "content": "sleep 30"}]}
+    with streaming(client, None, {SESSION: f"deleted-chat-{what}"}, "/v1/chat/completions", **body) as answer:
+        chat_told = chunks(answer)
+        next(chat_told)
+        ok(client.delete(f"/v1/conversations/{answer.headers['X-Legato-Conversation']}"))
+        *_, last = chat_told
+    assert last["choices"][0]["finish_reason"]
 
 
 def test_a_previous_response_of_a_deleted_conversation_is_404(client: httpx.Client) -> None:

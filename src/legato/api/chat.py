@@ -306,7 +306,7 @@ async def _chunks(call: Call, turn: Turn, include_usage: bool) -> AsyncGenerator
         delta = told.take(event)
         if delta is not None:
             yield chunk(delta)
-    ended = await call.gateway.turn(call.caller.principal, turn.id)
+    ended = await call.gateway.ended(turn)
     if ended.failure is not None:
         message = f"{ended.failure.message} ({ended.failure.code})"
         error = {"message": message, "type": "server_error", "param": None, "code": ended.failure.code}

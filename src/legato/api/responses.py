@@ -20,7 +20,7 @@ from legato.api.stream import ResponseStream, WireEvent
 from legato.api.wire import answer, named_event
 from legato.domain.entries import Tool
 from legato.domain.handles import parse_name
-from legato.domain.ids import PrincipalId, TurnId
+from legato.domain.ids import TurnId
 from legato.domain.turns import After, Fresh, Input, Options, Submission, Target, Told, Turn
 from legato.engine.gateway import Gateway
 from legato.errors import BadInput, UnknownTurn
@@ -316,12 +316,10 @@ def stream_of(
     call: Call, turn_id: TurnId, turn: Turn, *, after: int = -1, headers: dict[str, str] | None = None
 ) -> EventStream:
     """The events of a turn after a number, and then as they come."""
-    return EventStream(_chunks(call.gateway, call.caller.principal, turn_id, turn, after), headers)
+    return EventStream(_chunks(call.gateway, turn_id, turn, after), headers)
 
 
-async def _chunks(
-    gateway: Gateway, principal: PrincipalId, turn_id: TurnId, turn: Turn, after: int
-) -> AsyncGenerator[bytes, None]:
+async def _chunks(gateway: Gateway, turn_id: TurnId, turn: Turn, after: int) -> AsyncGenerator[bytes, None]:
     stream = ResponseStream()
     for event in stream.begin(response_object(turn, [], await gateway.slug(turn)) | {"id": turn_id}):
         if event["sequence_number"] > after:
@@ -330,7 +328,7 @@ async def _chunks(
         for event in stream.take(told):
             if event["sequence_number"] > after:
                 yield encode(event)
-    for event in stream.end(shown(await gateway.outcome(principal, turn.id), turn_id)):
+    for event in stream.end(shown(await gateway.answered(turn), turn_id)):
         if event["sequence_number"] > after:
             yield encode(event)
     yield DONE

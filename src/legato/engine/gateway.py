@@ -173,13 +173,13 @@ class Gateway(Upkeep):
             yield numbered
 
     async def follow_on(self, turn: Turn, n: int = 0) -> AsyncIterator[tuple[int, AnyEvent]]:
-        """The same for a turn that was submitted or read in its owner's name."""
+        """The same for a turn that was submitted or read in its owner's name; to the end, though it be deleted."""
         while True:
             async for place, event in self._live.follow(turn.id, n):
                 yield place, event
             if turn.status == "running":  # one that runs joins no other
                 return
-            followed, turn = turn.id, await self.turn(turn.principal, turn.id)
+            followed, turn = turn.id, await self._db.read(turns.standing, turn.id)
             if turn.id == followed:
                 return
             n = 0  # where an input joined another turn, its followers see that turn from its start

@@ -469,6 +469,11 @@ async def outcome_of(tx: Tx, principal: PrincipalId, turn_id: TurnId) -> Turn:
     return await _host(tx, await find(tx, principal, turn_id))
 
 
+async def standing(tx: Tx, turn_id: TurnId) -> Turn:
+    """The same for whoever has found it: it may have been deleted since."""
+    return await _host(tx, await get(tx, turn_id))
+
+
 async def recall(tx: Tx, principal: PrincipalId, fingerprint: str) -> TurnId | None:
     """The turn after which a history stands exactly as it was sent."""
     row = await one(tx.run("find_turn_by_fingerprint", principal=principal, fingerprint=fingerprint))
