@@ -91,6 +91,15 @@ def test_a_client_is_shown_what_it_sent(client: httpx.Client) -> None:
     assert PICTURE.partition("base64,")[2] in client.get(f"/v1/conversations/{conversation}/export").text
 
 
+def test_the_same_bytes_are_shown_as_what_they_were_sent_each_time(client: httpx.Client) -> None:
+    """First as a file of no known kind, then as a picture."""
+    data = PICTURE.partition("base64,")[2]
+    ask(client, shown({"type": "input_file", "file_data": data, "filename": "first"}))
+    response = ask(client, shown({"type": "input_image", "image_url": PICTURE}))
+    [given] = get(client, f"/v1/responses/{response['id']}/input_items")["data"]
+    assert given["content"][1]["image_url"] == PICTURE
+
+
 def test_the_unstored_turn_sees_the_images_of_the_conversation(steered_server: Server, upstream: Upstream) -> None:
     answered(upstream)
     ask(steered_server.client, shown({"type": "input_image", "image_url": PICTURE}), conversation="pictures")

@@ -93,5 +93,8 @@ def attach(body: AnyBody, blobs: Mapping[str, Blob]) -> AnyBody:
 
 def _attached(part: Part, blobs: Mapping[str, Blob]) -> Part:
     if isinstance(part, Image | File) and part.blob is not None and part.blob in blobs:
-        return structs.replace(part, url=blobs[part.blob].url, blob=None, media_type=None)
+        blob = blobs[part.blob]  # the same bytes may have been sent before, as something else
+        return structs.replace(
+            part, url=Blob(blob.sha256, part.media_type or blob.media_type, blob.data).url, blob=None, media_type=None
+        )
     return part
