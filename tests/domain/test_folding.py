@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 from legato.domain.entries import AnyBody, Entry, Item, Message, Note, Text, ToolCall, ToolResult
 from legato.domain.folding import actions, fold, trim
 from legato.domain.ids import ConversationId, EntryId, TurnId
-from legato.domain.shape import problems, shape
+from legato.domain.shape import shape
+from well_formed import problems
 
 TALK = ConversationId("conv_1")
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from legato.domain.handles import MAX_NAME, Address, ById, External, Fingerprint, Slug, parse_external, parse_name
+from legato.domain.handles import MAX_NAME, Address, ById, External, Slug, parse_external, parse_name
 from legato.domain.ids import ConversationId
 from legato.errors import BadInput, NotFound
 
@@ -155,5 +155,5 @@ def test_what_is_no_address_is_not_read_as_one(value: str) -> None:
 
 def test_every_kind_of_name_has_a_scheme_of_its_own() -> None:
     """The same text as a slug and as an external id are two names."""
-    schemes = [kind.scheme for kind in (Slug, External, Address, Fingerprint)]
-    assert schemes == ["slug", "external", "address", "fingerprint"]
+    schemes = [kind.scheme for kind in (Slug, External, Address)]
+    assert schemes == ["slug", "external", "address"]

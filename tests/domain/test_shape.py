@@ -27,9 +27,10 @@ from legato.domain.entries import (
     ToolCall,
     ToolResult,
 )
-from legato.domain.shape import UNANSWERED, Past, made_of, problems, shape
+from legato.domain.shape import UNANSWERED, Past, made_of, shape
 from legato.engine.tokens import bytes_of, of_items
 from legato.models.openai_chat import _messages
+from well_formed import problems
 
 MAKERS: tuple[Any, ...] = (of_items, bytes_of, referred, _messages)
 TOLD = "[Result of an earlier tool call]\n"

@@ -10,7 +10,6 @@ from typing import Any
 
 from engine.waiting import within
 from legato.domain.entries import Message, Tool, ToolResult
-from legato.domain.shape import problems
 from legato.domain.turns import Usage
 from legato.engine.protocols import (
     CallChunk,
@@ -23,6 +22,7 @@ from legato.engine.protocols import (
     TextChunk,
     ToolOutput,
 )
+from well_formed import problems
 
 Reply = Callable[[ModelRequest], Iterable[ModelEvent | Exception]]
 

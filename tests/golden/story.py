@@ -30,7 +30,7 @@ from legato.domain.entries import (
     draft,
 )
 from legato.domain.events import Answered, AnyEvent, Closed, Delta, Joined, Opened, open_items
-from legato.domain.handles import Address, ById, External, Fingerprint, Slug
+from legato.domain.handles import Address, ById, External, Slug
 from legato.domain.ids import ConversationId, NodeId, PrincipalId
 from legato.domain.turns import After, Dedup, Failure, Input, Lease, Options, Outcome, Submission, Target, Turn, Usage
 from legato.store import blobs, directory, keys, log, nodes, outbox, requests, search, turns
@@ -199,7 +199,6 @@ async def _failure_and_retry(teller: Teller) -> None:
     await db.write(turns.add_events, lease, 5, [Joined(joined.id)])
     await teller.done(lease, "Fog.", first_n=6, index=2)
     await teller.upkeep("expanded", main, draft(Expand(int(teller.ids["compaction_seq"]))))
-    await db.write(directory.bind, ALICE, Fingerprint("f" * 64), main, move=False)
 
 
 async def _undone_and_cancelled(teller: Teller) -> None:

@@ -19,7 +19,7 @@ from acts import (
 
 from conftest import ALICE, BOB, Opener
 from legato.domain.entries import Compaction, Rewind
-from legato.domain.handles import Address, ById, External, Fingerprint, Name, Slug
+from legato.domain.handles import Address, ById, External, Name, Slug
 from legato.domain.ids import PrincipalId
 from legato.domain.turns import After, Fresh
 from legato.errors import AliasTaken, BadInput, Defect, UnknownHandle, UnknownTurn
@@ -30,7 +30,6 @@ NAMES = [
     Slug("my-project"),
     External("session 1"),
     Address("telegram", "bot", "42", "7"),
-    Fingerprint("5f0c"),
 ]
 CHAT = Address("telegram", "bot", "42")
 WORK = Slug("work")
@@ -63,9 +62,9 @@ async def test_a_name_makes_a_conversation_once_and_means_it_for_ever(reopen: Op
 
 
 async def test_the_same_letters_under_another_scheme_are_another_name(db: Database) -> None:
-    """A slug cannot be mistaken for a session header, nor a fingerprint for either."""
-    ids = {(await admit(db, name)).turn.conversation_id for name in (Slug("x"), External("x"), Fingerprint("x"))}
-    assert len(ids) == 3
+    """A slug cannot be mistaken for a session header."""
+    ids = {(await admit(db, name)).turn.conversation_id for name in (Slug("x"), External("x"))}
+    assert len(ids) == 2
 
 
 async def test_no_part_of_an_address_imitates_another(db: Database) -> None:

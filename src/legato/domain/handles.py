@@ -69,15 +69,7 @@ class Address(Struct, frozen=True):
         return cls(*json.decode(value, type=tuple[str, str, str, str]))
 
 
-class Fingerprint(Struct, frozen=True):
-    """A hash of a history that a stateless client resends."""
-
-    scheme: ClassVar[str] = "fingerprint"
-    value: str
-    creatable: ClassVar[bool] = True
-
-
-Name = Slug | External | Address | Fingerprint
+Name = Slug | External | Address
 """The handles that the directory stores as aliases."""
 
 Handle = ById | Name

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from msgspec import Struct, field, structs
 
 from legato.domain.entries import Draft, Entry, Tool, View
-from legato.domain.handles import Address, ById, External, Fingerprint, Slug
+from legato.domain.handles import Address, ById, External, Slug
 from legato.domain.ids import ConversationId, PrincipalId, TurnId, new_turn_id
 
 Status = Literal["queued", "running", "done", "failed", "cancelled", "joined"]
@@ -127,7 +127,7 @@ class Fresh(Struct, frozen=True):
     """A new conversation without a name."""
 
 
-Target = ById | Slug | External | Address | Fingerprint | After | Fresh
+Target = ById | Slug | External | Address | After | Fresh
 
 
 class Dedup(Struct, frozen=True):

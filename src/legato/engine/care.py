@@ -83,7 +83,7 @@ async def proved(db: Database) -> AsyncGenerator[Finding | Progress, None]:
 
     async with aclosing(verify(db, hear)) as findings:
         while True:
-            step = asyncio.ensure_future(_next(findings))
+            step = asyncio.ensure_future(anext(findings, None))
             try:
                 while not (await asyncio.wait({step}, timeout=TELL))[0]:
                     if heard != said:
@@ -101,10 +101,6 @@ async def proved(db: Database) -> AsyncGenerator[Finding | Progress, None]:
 def shown(finding: Finding) -> dict[str, str]:
     """A finding as it is told to others."""
     return {"rule": finding.rule.name, "where": finding.where, "what": finding.what, "message": str(finding)}
-
-
-async def _next(findings: AsyncGenerator[Finding, None]) -> Finding | None:
-    return await anext(findings, None)
 
 
 @contextlib.contextmanager

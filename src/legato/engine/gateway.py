@@ -33,7 +33,7 @@ from legato.engine.live import Live
 from legato.engine.roster import Cast, Roster
 from legato.engine.upkeep import Upkeep
 from legato.engine.worker import Worker
-from legato.errors import BadInput, Draining
+from legato.errors import BadInput
 from legato.store import blobs as store_blobs
 from legato.store import directory, inbox, log, turns
 from legato.store.database import Database, Hint
@@ -55,16 +55,14 @@ class Gateway(Upkeep):
 
     async def check(self) -> None:
         """Fail unless the store takes writes and this process takes work."""
-        if self._draining:
-            raise Draining()
+        self._check_open()
         await self._worker.renew()
 
     # -- turns
 
     async def submit(self, submission: Submission) -> Turn:
         """Admit a turn. When this returns it is durable, and it runs whoever is watching."""
-        if self._draining:
-            raise Draining()
+        self._check_open()
         if any(has_inline(d.body) for d in submission.input.drafts):
             submission = await self._without_bytes(submission)
         return await self._worker.detach(self._admit(submission))
@@ -95,24 +93,18 @@ class Gateway(Upkeep):
         due: Due,
     ) -> Received | None:
         """Admit messages of a channel as one turn, those that have acted left out; None when all of them have."""
-        if self._draining:
-            raise Draining()
-        return await self._worker.detach(self._receive(address, keys, submission_of, due))
+        self._check_open()
 
-    async def _receive(
-        self,
-        address: Address,
-        keys: list[MessageKey],
-        submission_of: Callable[[list[MessageKey]], Submission],
-        due: Due,
-    ) -> Received | None:
-        with self._worker.room() as node:
-            received = await self._db.write(inbox.receive, address, keys, submission_of, due, node)
-            if received is not None and received.admission.lease is not None:
-                self._worker.start(received.admission.lease)
-        if received is not None:
-            self._tell_of(received.admission, node)
-        return received
+        async def receive() -> Received | None:
+            with self._worker.room() as node:
+                received = await self._db.write(inbox.receive, address, keys, submission_of, due, node)
+                if received is not None and received.admission.lease is not None:
+                    self._worker.start(received.admission.lease)
+            if received is not None:
+                self._tell_of(received.admission, node)
+            return received
+
+        return await self._worker.detach(receive())
 
     def _tell_of(self, admission: Admission, node: NodeId | None) -> Turn:
         """Let everybody know whom a turn that was admitted concerns."""
@@ -126,7 +118,7 @@ class Gateway(Upkeep):
             self._worker.index_soon()
         if admission.fresh:
             metrics.ADMITTED.inc()
-            self._live.admitted(admission.turn.conversation_id)
+            self._live.nudge(admission.turn.conversation_id)
             self._db.tell(Hint("admitted", admission.turn.conversation_id))
         return admission.turn
 
@@ -136,8 +128,7 @@ class Gateway(Upkeep):
 
     async def ephemeral(self, submission: Submission, cast: Cast) -> Ephemeral:
         """A turn that leaves nothing behind; the conversation it names is read, not written."""
-        if self._draining:
-            raise Draining()
+        self._check_open()
         if not submission.input.drafts:
             raise BadInput("A turn needs an input.", param="input")
         found = await self._db.read(turns.context_for, submission.principal, submission.target)

@@ -49,6 +49,10 @@ class Keeping(ABC):
     @abstractmethod
     async def ended(self, turn: Turn) -> Turn: ...
 
+    def _check_open(self) -> None:
+        if self._draining:
+            raise Draining()
+
     # -- conversations
 
     async def find(self, principal: PrincipalId, handle: Handle) -> Conversation:
@@ -103,8 +107,7 @@ class Keeping(ABC):
     async def _once(
         self, principal: PrincipalId, dedup: Dedup | None, make: Callable[[Tx], Awaitable[Conversation]]
     ) -> Made:
-        if self._draining:
-            raise Draining()
+        self._check_open()
         return await self._db.write(requests.once, principal, dedup, make)
 
     async def delete(self, principal: PrincipalId, handle: Handle) -> Conversation:
@@ -146,8 +149,7 @@ class Keeping(ABC):
 
     async def import_one(self, principal: PrincipalId, given: Mended) -> Imported:
         """Make a conversation as it was elsewhere, under the same ids."""
-        if self._draining:
-            raise Draining()
+        self._check_open()
         imported = await self._db.write(portable.import_one, principal, given)
         self._worker.index_soon()
         return imported

@@ -7,10 +7,9 @@ not be committed at once: see `journal`.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from math import inf
-from typing import TypeVar
 
 from legato.domain.events import AnyEvent
 from legato.domain.ids import ConversationId, TurnId
@@ -19,8 +18,6 @@ from legato.errors import Draining, StoreUnavailable
 from legato.store import turns
 from legato.store.database import Database, Hint
 from legato.store.turns import Ending
-
-T = TypeVar("T")
 
 KEEP = 4096
 POLL = 2.0  # seconds between looks at the database when no hint arrives
@@ -81,14 +78,10 @@ class Live:
         self.nudge(turn_id, ending)
         self._db.tell(Hint("events", turn_id))
 
-    def admitted(self, conversation_id: ConversationId) -> None:
-        """Something was admitted to a conversation, or done in it on the spot."""
-        self.nudge(conversation_id)
-
-    def nudge(self, turn_id: str, ending: Ending | None = None) -> None:
-        """Something may have changed: whoever follows this turn or waits for it looks again."""
-        self._ring(turn_id)
-        for end in self._ends.get(turn_id, ()):
+    def nudge(self, followed: TurnId | ConversationId, ending: Ending | None = None) -> None:
+        """Something may have changed in a turn or a conversation: whoever follows it or waits for it looks again."""
+        self._ring(followed)
+        for end in self._ends.get(followed, ()):
             if not end.done():
                 end.set_result(ending)
 
@@ -96,7 +89,7 @@ class Live:
         """This process is leaving: whoever follows or waits is told to come back."""
         self._shut = True
         for followed in {*self._bells, *self._ends}:
-            self.nudge(followed)
+            self.nudge(TurnId(followed))
 
     def watch(self, turn_id: TurnId) -> None:
         """Someone, here or elsewhere, follows this turn."""
@@ -170,7 +163,8 @@ class Live:
                     if turn.ended:
                         return turn, None
                     self._check_open()
-                ending = await _within(POLL, end)
+                await asyncio.wait({end}, timeout=POLL)
+                ending = end.result() if end.done() else None
                 if ending is not None:
                     return ending.turn, ending.told
             finally:
@@ -215,11 +209,3 @@ async def _rung(bell: asyncio.Event) -> None:
         await bell.wait()
     finally:
         timer.cancel()
-
-
-async def _within(seconds: float, thing: Awaitable[T]) -> T | None:
-    """What is awaited, or None when it takes longer."""
-    with suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            return await thing
-    return None

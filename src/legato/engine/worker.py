@@ -142,7 +142,9 @@ class Worker:
     # -- work
 
     def start(self, lease: Lease) -> None:
-        """Run a turn that was claimed for this node."""
+        """Run a turn that was claimed for this node. Until it ends, nothing else is claimed in its conversation: a turn
+        that comes back to a node which still runs it would be run twice there."""
+        self._claiming.add(lease.turn.conversation_id)
         self._group.create_task(self._work(lease.turn.conversation_id, self._begin(lease)))
 
     def offer(self, conversation_id: ConversationId, lost: TurnId | None = None) -> None:
@@ -206,7 +208,7 @@ class Worker:
                 return None
             lease = await self._db.write(turns.claim, conversation_id, node, lost)
             run = self._begin(lease) if lease is not None else None
-        self._live.admitted(conversation_id)  # upkeep that stood in the way is done
+        self._live.nudge(conversation_id)  # upkeep that stood in the way is done
         self._index_now.set()
         return run
 
@@ -322,7 +324,7 @@ class Worker:
             case "queued":
                 self.offer(ConversationId(hint.id))
             case "admitted":
-                self._live.admitted(ConversationId(hint.id))
+                self._live.nudge(ConversationId(hint.id))
             case "cancel":
                 self.stop(TurnId(hint.id))
             case "follow":

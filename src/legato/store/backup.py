@@ -55,9 +55,8 @@ def opened(path: Path) -> apsw.Connection:
 
 def tables(connection: apsw.Connection) -> list[tuple[str, list[str]]]:
     """The tables that are copied row by row, with their columns."""
-    tx = SqliteTx(connection)
 
-    async def found(_: SqliteTx) -> list[tuple[str, list[str]]]:
+    async def found(tx: SqliteTx) -> list[tuple[str, list[str]]]:
         names = [name for (name,) in await tx.run("backup_objects")]
         return [(name, [column for (column,) in await tx.run("backup_columns", table=name)]) for name in names]
 

@@ -12,7 +12,7 @@ from msgspec import DecodeError, json
 
 from legato.domain.conversations import Conversation, Described
 from legato.domain.entries import Message
-from legato.domain.handles import Address, ById, Fingerprint, Handle, Name, Slug, past_all_beginning
+from legato.domain.handles import Address, ById, Handle, Name, Slug, past_all_beginning
 from legato.domain.ids import ConversationId, PrincipalId, new_conversation_id
 from legato.errors import AliasTaken, BadInput, UnknownHandle
 from legato.store.database import Row, Tx, one
@@ -23,9 +23,9 @@ _SETTINGS = Conversation.__struct_fields__.index("settings")
 _message = json.Decoder(Message)
 
 
-async def find(tx: Tx, principal: PrincipalId, handle: Handle) -> Conversation:
+async def find(tx: Tx, principal: PrincipalId, handle: Handle, *, lock: bool = False) -> Conversation:
     """The conversation that a handle means; never creates."""
-    conversation = await lookup(tx, principal, handle)
+    conversation = await lookup(tx, principal, handle, lock=lock)
     if conversation is None:
         raise UnknownHandle(f"No conversation {_shown(handle)}.", param="conversation")
     return conversation
@@ -93,8 +93,7 @@ async def create(
 async def bind(tx: Tx, principal: PrincipalId, name: Name, conversation_id: ConversationId, *, move: bool) -> None:
     """Give a conversation a name. With `move` a name that means another conversation is re-pointed (reset, resume);
     without it that is refused."""
-    if await lookup(tx, principal, ById(conversation_id), lock=True) is None:
-        raise UnknownHandle(f"No conversation {conversation_id!r}.", param="conversation")
+    await find(tx, principal, ById(conversation_id), lock=True)
     present = await lookup(tx, principal, name)
     if present is not None and present.id == conversation_id:
         return
@@ -156,18 +155,14 @@ async def rename(tx: Tx, principal: PrincipalId, handle: Handle, title: str) -> 
 
 async def change_settings(tx: Tx, principal: PrincipalId, handle: Handle, settings: dict[str, Any]) -> Conversation:
     """Replace what is kept beside the log."""
-    conversation = await lookup(tx, principal, handle, lock=True)
-    if conversation is None:
-        raise UnknownHandle(f"No conversation {_shown(handle)}.", param="conversation")
+    conversation = await find(tx, principal, handle, lock=True)
     await tx.run("change_settings", id=conversation.id, settings=json.encode(settings).decode())
     return await find(tx, principal, ById(conversation.id))
 
 
 async def delete(tx: Tx, principal: PrincipalId, handle: Handle) -> Conversation:
     """Put a conversation into the trash, and free its names at once."""
-    conversation = await lookup(tx, principal, handle, lock=True)
-    if conversation is None:
-        raise UnknownHandle(f"No conversation {_shown(handle)}.", param="conversation")
+    conversation = await find(tx, principal, handle, lock=True)
     await tx.run("keep_freed_aliases", conversation=conversation.id)
     await tx.run("free_aliases", conversation=conversation.id)
     await tx.run("delete_conversation", id=conversation.id)
@@ -221,7 +216,7 @@ async def described(tx: Tx, conversations: Iterable[Conversation]) -> list[Descr
     """Conversations as a list shows them."""
     found = []
     for conversation in conversations:
-        name = next((value for scheme, value in await names(tx, conversation.id) if scheme == "slug"), None)
+        name = slug_among(await names(tx, conversation.id))
         first = await one(tx.run("first_message", conversation=conversation.id))
         if first is None and conversation.parent_id is not None:
             first = await one(tx.run("first_message", conversation=conversation.parent_id))
@@ -249,7 +244,5 @@ def _shown(handle: Handle) -> str:
             return repr(value)
         case Address(channel=channel):
             return f"at that {channel} address"
-        case Fingerprint():
-            return "with that history"
         case _:
             return repr(handle.value)

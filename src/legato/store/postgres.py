@@ -37,7 +37,7 @@ SCRUBBED = (
 )
 MANY = 1000  # rows in one statement, so that none takes long
 GATHER = 0.015
-MAX_PAYLOAD = 7000
+AT_ONCE = 20  # hints in a message, which may have 8,000 bytes; an id has at most 255
 MIGRATION_LOCK = 0x4C676174
 
 _NAME = "legato"
@@ -230,19 +230,11 @@ class Postgres:
         while self._hints:
             await asyncio.sleep(GATHER)
             hints, self._hints = list(self._hints), set()
-            payloads: list[str] = []
-            size = MAX_PAYLOAD
-            batch: list[Hint] = []
-            for hint in hints:
-                size += len(hint.kind) + len(hint.id) + 8
-                if size > MAX_PAYLOAD:
-                    batch, size = [], 0
-                    payloads.append("")
-                batch.append(hint)
-                payloads[-1] = json.encode([self._origin, batch]).decode()
+            batches = [hints[start : start + AT_ONCE] for start in range(0, len(hints), AT_ONCE)]
             with contextlib.suppress(*_UNREACHABLE, asyncpg.PostgresError, TimeoutError):  # a lost hint costs time only
                 async with self._pool.acquire(timeout=10) as connection:
-                    for payload in payloads:
+                    for batch in batches:
+                        payload = json.encode([self._origin, batch]).decode()
                         await connection.execute("select pg_notify($1, $2)", CHANNEL, payload)
 
     async def _listen(self) -> None:

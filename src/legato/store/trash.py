@@ -33,7 +33,7 @@ async def deleted(tx: Tx, principal: PrincipalId, limit: int) -> list[Described]
     described = []
     for row in await directory.described(tx, found):
         names = await tx.run("freed_aliases_of", conversation=row.conversation.id)
-        name = next((value for scheme, value in names if scheme == "slug"), None)
+        name = directory.slug_among((scheme, value) for scheme, value in names)
         described.append(Described(row.conversation, name, row.opening))
     return described
 
