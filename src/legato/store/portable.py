@@ -16,16 +16,12 @@ from legato.domain.entries import Draft
 from legato.domain.handles import ById
 from legato.domain.ids import ConversationId, EntryId, PrincipalId, TurnId
 from legato.domain.portable import BlobLine, ConversationLine, EndLine, EntryLine, Line, Mended, TurnLine
-from legato.domain.turns import Failure, Input, Usage
+from legato.domain.turns import Input
 from legato.errors import Conflict
-from legato.store import blobs, directory, log
+from legato.store import blobs, directory, log, turns
 from legato.store.database import Database, Row, Tx, one
 
 PAGE = 500
-
-_input = json.Decoder(Input)
-_usage = json.Decoder(Usage)
-_failure = json.Decoder(Failure)
 
 
 # -- out
@@ -128,12 +124,7 @@ async def _turns(tx: Tx, conversation_id: ConversationId, after: int, upto: int)
 
 
 def _turn(conversation_id: ConversationId, row: Row) -> TurnLine:
-    fields = TurnLine.__struct_fields__[1:]
-    values = dict(zip(fields, row, strict=True))
-    values["input"] = _input.decode(values["input"])
-    values["usage"] = _usage.decode(values["usage"]) if values["usage"] else None
-    values["failure"] = _failure.decode(values["failure"]) if values["failure"] else None
-    return TurnLine(conversation=conversation_id, **values)
+    return TurnLine(conversation=conversation_id, **turns.decoded(TurnLine.__struct_fields__[1:], row))
 
 
 def _stumped(turn: TurnLine, upto: int) -> TurnLine:

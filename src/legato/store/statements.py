@@ -26,6 +26,7 @@ _MACROS: dict[Dialect, dict[str, str]] = {
         "bytes": "blob",
         "serial": "integer",
         "binary": "",
+        "json": "",
     },
     "postgres": {
         "now": "cast(extract(epoch from clock_timestamp()) as double precision)",
@@ -35,6 +36,7 @@ _MACROS: dict[Dialect, dict[str, str]] = {
         "bytes": "bytea",
         "serial": "bigint generated always as identity",
         "binary": 'collate "C"',
+        "json": "::json",
     },
 }
 _COLUMNS = {

@@ -9,6 +9,7 @@ Everything that is decided about a conversation's future is decided in one trans
 
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import Any
 
 from msgspec import Struct, json, structs
 
@@ -561,8 +562,13 @@ async def _any_open(tx: Tx, conversation_id: ConversationId) -> bool:
 
 
 def _turn(row: Row) -> Turn:
-    values = dict(zip(Turn.__struct_fields__, row, strict=True))
+    return Turn(**decoded(Turn.__struct_fields__, row))
+
+
+def decoded(names: Sequence[str], row: Row) -> dict[str, Any]:
+    """The columns of a turn by name, with what is JSON in them decoded."""
+    values = dict(zip(names, row, strict=True))
     values["input"] = _input.decode(values["input"])
     values["usage"] = _usage.decode(values["usage"]) if values["usage"] else None
     values["failure"] = _failure.decode(values["failure"]) if values["failure"] else None
-    return Turn(**values)
+    return values

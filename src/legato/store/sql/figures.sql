@@ -6,17 +6,12 @@ count(case when deleted_at is not null and purged_at is null then 1 end),
 cast(coalesce(sum(case when deleted_at is null then head_seq - base_seq else 0 end), 0) as bigint)
 from conversations where principal = :principal;
 
--- name: figures_turns [sqlite]
+-- name: figures_turns
 -- How many turns there are of each status, and their tokens: in, out, cached. Counted, not kept: it takes as long as
 -- there are turns.
-select status, count(*), coalesce(sum(usage ->> 'input_tokens'), 0), coalesce(sum(usage ->> 'output_tokens'), 0),
-coalesce(sum(usage ->> 'cached_tokens'), 0)
-from turns where principal = :principal group by status;
-
--- name: figures_turns [postgres]
-select status, count(*), cast(coalesce(sum((usage::json ->> 'input_tokens')::bigint), 0) as bigint),
-cast(coalesce(sum((usage::json ->> 'output_tokens')::bigint), 0) as bigint),
-cast(coalesce(sum((usage::json ->> 'cached_tokens')::bigint), 0) as bigint)
+select status, count(*), cast(coalesce(sum(cast(usage{json} ->> 'input_tokens' as bigint)), 0) as bigint),
+cast(coalesce(sum(cast(usage{json} ->> 'output_tokens' as bigint)), 0) as bigint),
+cast(coalesce(sum(cast(usage{json} ->> 'cached_tokens' as bigint)), 0) as bigint)
 from turns where principal = :principal group by status;
 
 -- name: figures_attachments
@@ -46,12 +41,7 @@ select t.id, {now} - t.created_at, exists (
     select 1 from turns r where r.conversation_id = t.conversation_id and r.status = 'running')
 from turns t where t.status in ('queued', 'running') and t.status = 'queued' order by t.created_at, t.id limit 1;
 
--- name: failed_lately [sqlite]
+-- name: failed_lately
 -- Why turns failed, the commonest reason first.
-select failure ->> 'code', max(failure ->> 'message'), count(*) from turns
-where status = 'failed' and ended_at > (select {now}) - :age group by 1 order by 3 desc, 1;
-
--- name: failed_lately [postgres]
--- Why turns failed, the commonest reason first.
-select failure::json ->> 'code', max(failure::json ->> 'message'), count(*) from turns
+select failure{json} ->> 'code', max(failure{json} ->> 'message'), count(*) from turns
 where status = 'failed' and ended_at > (select {now}) - :age group by 1 order by 3 desc, 1;

@@ -38,17 +38,11 @@ where id = :id returning last_n, updated_at;
 update conversations set last_n = last_n + 1, tip_turn = :tip, head_seq = head_seq + :count, fence = fence + 1, updated_at = {now}
 where id = :id returning last_n, head_seq, fence, updated_at;
 
--- name: usage_of [sqlite]
+-- name: usage_of
 -- What a conversation has cost, upkeep included.
-select sum(usage ->> 'input_tokens'), sum(usage ->> 'output_tokens'), sum(usage ->> 'cached_tokens'),
-sum(usage ->> 'cache_write_tokens'), sum(usage ->> 'reasoning_tokens')
-from turns where conversation_id = :conversation and usage is not null;
-
--- name: usage_of [postgres]
--- What a conversation has cost, upkeep included.
-select sum((usage::json ->> 'input_tokens')::bigint), sum((usage::json ->> 'output_tokens')::bigint),
-sum((usage::json ->> 'cached_tokens')::bigint), sum((usage::json ->> 'cache_write_tokens')::bigint),
-sum((usage::json ->> 'reasoning_tokens')::bigint)
+select sum(cast(usage{json} ->> 'input_tokens' as bigint)), sum(cast(usage{json} ->> 'output_tokens' as bigint)),
+sum(cast(usage{json} ->> 'cached_tokens' as bigint)), sum(cast(usage{json} ->> 'cache_write_tokens' as bigint)),
+sum(cast(usage{json} ->> 'reasoning_tokens' as bigint))
 from turns where conversation_id = :conversation and usage is not null;
 
 -- name: add_turn

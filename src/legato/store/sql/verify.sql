@@ -7,10 +7,6 @@ select rowid from search_grams where search_grams match '"z"' limit 1;
 -- What SQLite itself finds wrong: pages, indexes, NOT NULL, CHECK and UNIQUE.
 select * from pragma_integrity_check;
 
--- name: verify_file [postgres]
--- PostgreSQL checks its pages when it reads them (data checksums).
-select '' where false;
-
 -- name: verify_objects [sqlite]
 -- The tables, indexes and triggers that are there.
 select name from sqlite_schema;
@@ -62,10 +58,6 @@ select id from search_documents where id not in (select rowid from search_grams)
 union all
 select rowid from search_grams where rowid not in (select id from search_documents)
 limit 1000;
-
--- name: verify_documents [postgres]
--- Documents and grams are one row.
-select id from search_documents where false;
 
 -- name: verify_blobs
 select principal, sha256, size from blobs where (principal, sha256) > (:principal, :sha256)

@@ -92,8 +92,9 @@ async def _found(
 
 
 async def _file(tx: Tx) -> list[Finding]:
-    if tx.dialect == "sqlite":
-        await tx.run("look_anew")
+    if tx.dialect == "postgres":  # it checks its pages when it reads them (data checksums)
+        return []
+    await tx.run("look_anew")
     return [Finding(Rule.file, "database", line) for (line,) in await tx.run("verify_file") if line != "ok"]
 
 
@@ -136,6 +137,8 @@ async def _uniqueness(tx: Tx) -> list[Finding]:
 
 
 async def _documents(tx: Tx) -> list[Finding]:
+    if tx.dialect == "postgres":  # documents and grams are one row
+        return []
     what = "its place and its grams do not go together; rebuild the search index"
     return [Finding(Rule.search, f"search document {id}", what) for (id,) in await tx.run("verify_documents")]
 
