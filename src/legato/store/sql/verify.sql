@@ -59,6 +59,10 @@ union all
 select rowid from search_grams where rowid not in (select id from search_documents)
 limit 1000;
 
+-- name: verify_documents [postgres]
+-- Documents and grams are one row.
+select id from search_documents where false;
+
 -- name: verify_blobs
 select principal, sha256, size from blobs where (principal, sha256) > (:principal, :sha256)
 order by principal, sha256 limit :limit;
