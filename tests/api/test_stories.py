@@ -685,6 +685,14 @@ def _resend(client: httpx.Client, messages: list[Json], text: str) -> str:
     return conversation
 
 
+def test_two_talks_that_began_alike_stay_two(client: httpx.Client) -> None:
+    """Whichever goes on first is one of them, and the other is the other; none is lost to a third."""
+    talks: list[list[Json]] = [[], []]
+    began = {_resend(client, talk, "hello there") for talk in talks}
+    assert len(began) == 2
+    assert {_resend(client, talk, "and then?") for talk in talks} == began
+
+
 def test_a_stateless_client_that_resends_its_history_stays_in_one_conversation(fresh_server: Server) -> None:
     """Recognised word for word, across kill -9; each thing that was said is there once."""
     messages: list[Json] = [{"role": "system", "content": "It is noon."}]

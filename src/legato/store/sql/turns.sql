@@ -11,10 +11,10 @@ select {turn} from turns where id = :id;
 select {turn} from turns where principal = :principal and dedup_key = :dedup_key;
 
 -- name: find_turn_by_fingerprint
--- The newest turn after which a history stands exactly as it was sent.
+-- The newest turn after which a history stands exactly as it was sent; rather one that nothing came after.
 select turns.id from turns join conversations c on c.id = turns.conversation_id
 where turns.principal = :principal and turns.fingerprint = :fingerprint and turns.deleted_at is null
-and c.deleted_at is null order by turns.ended_at desc limit 1;
+and c.deleted_at is null order by (c.tip_turn = turns.id) desc, turns.ended_at desc limit 1;
 
 -- name: find_turn_by_request
 -- The same request, still under way or answered a moment ago, with nothing after it: what a client's own retry means.
