@@ -60,6 +60,10 @@ def test_a_new_name_is_not_made(client: httpx.Client) -> None:
     refused(client.get("/v1/conversations/never-made"), 404)
 
 
+def test_what_no_conversation_can_be_called_is_refused_as_ever(client: httpx.Client) -> None:
+    refused(client.post("/v1/responses", json={"input": "one", "conversation": "a b", "store": False}), 400)
+
+
 def test_it_cannot_run_in_the_background(client: httpx.Client) -> None:
     """What is not kept cannot be fetched later."""
     body = {"input": "hello", "store": False, "background": True}

@@ -50,18 +50,23 @@ async def lock_or_create(
         return conversation
     if isinstance(handle, ById):
         raise UnknownHandle(f"No conversation {_shown(handle)}.", param="conversation")
-    if not handle.creatable:
-        raise BadInput(
-            "A new conversation's name begins with a letter or digit, followed by up to 254 letters, digits or any of "
-            "'._:@+-'.",
-            param="conversation",
-        )
+    check_creatable(handle)
     await _check_free(tx, principal, handle)
     conversation = await create(tx, principal, agent=agent, kind=kind)
     await tx.run(
         "add_alias", principal=principal, scheme=handle.scheme, value=handle.value, conversation=conversation.id
     )
     return conversation
+
+
+def check_creatable(name: Name) -> None:
+    """What is not there yet can be made under this name."""
+    if not name.creatable:
+        raise BadInput(
+            "A new conversation's name begins with a letter or digit, followed by up to 254 letters, digits or any of "
+            "'._:@+-'.",
+            param="conversation",
+        )
 
 
 async def create(

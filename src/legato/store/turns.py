@@ -498,6 +498,8 @@ async def context_for(tx: Tx, principal: PrincipalId, target: Target) -> tuple[C
         conversation: Conversation | None = await directory.find(tx, principal, target)
     else:
         conversation = await directory.lookup(tx, principal, target)
+        if conversation is None:
+            directory.check_creatable(target)
     return (conversation.id, await log.read_context(tx, conversation.id)) if conversation else None
 
 
