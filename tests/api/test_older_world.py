@@ -97,6 +97,42 @@ def test_a_run_with_the_same_key_is_one_run(client: httpx.Client) -> None:
     refused(client.post("/v1/runs", json={"input": "other"}, headers=key), 409, "idempotency_key_conflict")
 
 
+def test_a_run_is_read_with_the_session_that_it_was_started_with(client: httpx.Client) -> None:
+    """Named by the body, by the header, or by nobody; and the answer says which conversation it is in."""
+    for headers, body, known_as in [
+        (None, {"session_id": "older-read"}, "older-read"),
+        ({SESSION: "older-read"}, {}, "older-read"),
+        (None, {}, None),
+    ]:
+        started = run(client, "hello", headers, **body)  # type: ignore[arg-type]
+        answer = client.get(f"/v1/runs/{started['run_id']}")
+        conversation = answer.headers["X-Legato-Conversation"]
+        assert ok(answer)["session_id"] == started["session_id"] == (known_as or conversation)
+        assert get(client, f"/api/sessions/{started['session_id']}")["id"] == conversation
+
+
+def test_a_run_says_when_it_last_moved_and_how(client: httpx.Client) -> None:
+    """While it runs, when it was asked to stop, and after its end."""
+    started = run(client, "sleep 600")
+    path = f"/v1/runs/{started['run_id']}"
+    running = get(client, path)
+    assert running["last_event"] is None
+    assert running["updated_at"] >= running["created_at"]
+    stopped = client.post(f"{path}/stop")
+    assert stopped.headers["X-Legato-Conversation"] == started["session_id"]
+    told(client, "GET", f"{path}/events")
+    ended = get(client, path)
+    assert (ended["status"], ended["last_event"]) == ("cancelled", "run.cancelled")
+    assert ended["updated_at"] >= running["updated_at"]
+
+
+def test_an_unknown_run_is_refused_as_a_run(client: httpx.Client) -> None:
+    """In the words of this route, on each of its paths."""
+    for method, tail in [("GET", ""), ("GET", "/events"), ("POST", "/stop"), ("POST", "/approval")]:
+        error = refused(client.request(method, f"/v1/runs/run_none{tail}"), 404, "run_not_found", "run_id")
+        assert error["message"] == "Run with id 'run_none' not found."
+
+
 # -- sessions
 
 

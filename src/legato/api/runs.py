@@ -7,16 +7,16 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 from starlette.responses import Response
 
-from legato.api import items
+from legato.api import items, responses
 from legato.api.door import Call
-from legato.api.responses import ModelName, MutuallyExclusive, after_turn, find, headers_of, submit
+from legato.api.responses import ModelName, MutuallyExclusive, after_turn, headers_of, submit
 from legato.api.sse import EventStream
 from legato.api.wire import answer, data_line
 from legato.domain.events import Answered, AnyEvent, Closed, Delta, Opened
 from legato.domain.handles import External, parse_external
 from legato.domain.ids import TurnId
 from legato.domain.turns import Fresh, Input, Options, Submission, Target, Turn, Usage
-from legato.errors import Conflict
+from legato.errors import Conflict, UnknownTurn
 
 STATUS = {"queued": "queued", "running": "running", "done": "completed", "failed": "failed", "cancelled": "cancelled"}
 
@@ -30,6 +30,12 @@ class CreateRun(Struct):
     conversation_history: list[items.GivenItem] | None = None
     instructions: str | None = None
     model: ModelName | None = None
+
+
+class UnknownRun(UnknownTurn):
+    """No run by that id."""
+
+    code = "run_not_found"
 
 
 class NoApproval(Conflict):
@@ -53,7 +59,7 @@ async def create(call: Call) -> Response:
             Options(
                 agent=body.model,
                 instructions=body.instructions,
-                echo={"model": call.api.roster.cast(body.model).name},
+                echo={"model": call.api.roster.cast(body.model).name, **_session(call, body)},
             ),
         ),
         busy=call.busy,
@@ -63,33 +69,41 @@ async def create(call: Call) -> Response:
         conversation_kind="run" if isinstance(target, Fresh) else "chat",
     )
     turn = await submit(call, submission)
-    started = {"run_id": turn.id, "status": "started", "session_id": _session(call, body, turn)}
+    started = {"run_id": turn.id, "status": "started", "session_id": _session_id(turn)}
     return answer(started, 202, headers_of(call, turn, submission))
 
 
 async def retrieve(call: Call) -> Response:
     """`GET /v1/runs/{id}`"""
     turn_id, turn = await find(call)
-    return answer(await _shown(call, turn_id, turn))
+    return answer(await _shown(call, turn_id, turn), headers=_conversation(turn))
 
 
 async def events(call: Call) -> Response:
     """`GET /v1/runs/{id}/events`"""
     turn_id, turn = await find(call)
-    return EventStream(told(call, turn_id, turn), {"X-Legato-Conversation": turn.conversation_id})
+    return EventStream(told(call, turn_id, turn), _conversation(turn))
 
 
 async def stop(call: Call) -> Response:
     """`POST /v1/runs/{id}/stop`"""
     turn_id, turn = await find(call)
     turn = await call.gateway.stop(call.caller.principal, turn.id)
-    return answer({"run_id": turn_id, "status": STATUS[turn.status] if turn.ended else "stopping"})
+    return answer({"run_id": turn_id, "status": _status(turn)}, headers=_conversation(turn))
 
 
 async def approval(call: Call) -> Response:
     """`POST /v1/runs/{id}/approval`: no tool of this version asks for one."""
     await find(call)
     raise NoApproval()
+
+
+async def find(call: Call) -> tuple[TurnId, Turn]:
+    """The run that the path names."""
+    try:
+        return await responses.find(call)
+    except UnknownTurn as error:
+        raise UnknownRun(f"Run with id '{call.path('id')}' not found.", param="run_id") from error
 
 
 async def told(call: Call, turn_id: TurnId, turn: Turn) -> AsyncGenerator[bytes, None]:
@@ -145,10 +159,30 @@ def _target(call: Call, body: CreateRun) -> Target:
     return after_turn(body.previous_response_id) if body.previous_response_id is not None else Fresh()
 
 
-def _session(call: Call, body: CreateRun, turn: Turn) -> str:
-    """The session id as the client knows it."""
+def _session(call: Call, body: CreateRun) -> dict[str, str]:
+    """The session id as the client knows it, where it has one of its own."""
     session = call.session
-    return body.session_id or (session.value if isinstance(session, External) else turn.conversation_id)
+    known_as = body.session_id or (session.value if isinstance(session, External) else None)
+    return {"session_id": known_as} if known_as is not None else {}
+
+
+def _session_id(turn: Turn) -> str:
+    session_id: str = turn.input.options.echo.get("session_id", turn.conversation_id)
+    return session_id
+
+
+def _conversation(turn: Turn) -> dict[str, str]:
+    return {"X-Legato-Conversation": turn.conversation_id}
+
+
+def _status(turn: Turn) -> str:
+    return STATUS[turn.status] if turn.ended or turn.cancel_at is None else "stopping"
+
+
+def _last_event(turn: Turn) -> str | None:
+    """The last change of its state, once there was one."""
+    status = _status(turn)
+    return f"run.{status}" if turn.ended or status == "stopping" else None
 
 
 async def _shown(call: Call, turn_id: TurnId, turn: Turn) -> dict[str, Any]:
@@ -156,10 +190,12 @@ async def _shown(call: Call, turn_id: TurnId, turn: Turn) -> dict[str, Any]:
     return {
         "object": "hermes.run",
         "run_id": turn_id,
-        "status": STATUS[turn.status],
-        "session_id": turn.conversation_id,
+        "status": _status(turn),
+        "session_id": _session_id(turn),
         "model": turn.input.options.echo.get("model", "default"),
         "created_at": turn.created_at,
+        "updated_at": turn.ended_at or turn.cancel_at or turn.claimed_at or turn.created_at,
+        "last_event": _last_event(turn),
         "output": await call.gateway.answer(call.caller.principal, turn.id) if turn.ended else None,
         "error": turn.failure.message if turn.failure else None,
         "usage": {

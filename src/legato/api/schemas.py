@@ -670,10 +670,12 @@ class RunStarted(Struct):
 class Run(Struct):
     object: Literal["hermes.run"]
     run_id: str
-    status: Literal["queued", "running", "completed", "failed", "cancelled"]
+    status: Literal["queued", "running", "stopping", "completed", "failed", "cancelled"]
     session_id: str
     model: str
     created_at: float
+    updated_at: float
+    last_event: str | None
     output: str | None
     error: str | None
     usage: Tokens
