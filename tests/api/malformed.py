@@ -286,6 +286,17 @@ OLDER = [
           ("conversation_history",
            {"input": "x", "session_id": "s", "conversation_history": [{"role": "user", "content": "x"}]}),
           ("session_id", {"input": "x", "session_id": "s", "previous_response_id": "resp_1"}),
+          ("session_id", {"input": "x", "session_id": "s", "conversation": "c"}),
+          ("previous_response_id", {"input": "x", "conversation": "c", "previous_response_id": "resp_1"}),
+          ("conversation", {"input": "x", "conversation": 5}), ("conversation", {"input": "x", "conversation": "a b"}),
+          ("conversation_history",
+           {"input": "x", "conversation": "c", "conversation_history": [{"role": "user", "content": "x"}]}),
+      )),
+    *(Bad(f"run: a session header and {str(body)[:60]}", "/v1/runs", {"input": "x", **body}, param=param,
+          headers={"X-Hermes-Session-Id": "one"}, code="mutually_exclusive_parameters")
+      for param, body in (
+          ("conversation", {"conversation": "other"}), ("conversation", {"previous_response_id": "resp_1"}),
+          ("session_id", {"session_id": "other"}),
       )),
     Bad("run: half an object", "/v1/runs", b"{"),
     Bad("run: a session that is not there", "/v1/runs", {"input": "x", "session_id": "conv_" + UNKNOWN}, ok=(404,)),

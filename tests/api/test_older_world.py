@@ -126,6 +126,16 @@ def test_a_run_says_when_it_last_moved_and_how(client: httpx.Client) -> None:
     assert ended["updated_at"] >= running["updated_at"]
 
 
+def test_a_run_goes_on_in_the_conversation_that_its_body_names(client: httpx.Client) -> None:
+    """By its name or its id, as a response does."""
+    first = run(client, "one", conversation="older-named")
+    told(client, "GET", f"/v1/runs/{first['run_id']}/events")
+    assert get(client, "/v1/conversations/older-named")["id"] == first["session_id"]
+    second = run(client, "two", conversation={"id": first["session_id"]})
+    told(client, "GET", f"/v1/runs/{second['run_id']}/events")
+    assert seen(get(client, f"/v1/runs/{second['run_id']}")["output"]) == (3, "one", "two")
+
+
 def test_an_unknown_run_is_refused_as_a_run(client: httpx.Client) -> None:
     """In the words of this route, on each of its paths."""
     for method, tail in [("GET", ""), ("GET", "/events"), ("POST", "/stop"), ("POST", "/approval")]:

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from legato.api import items, responses
 from legato.api.door import Call
-from legato.api.responses import ModelName, MutuallyExclusive, after_turn, headers_of, submit
+from legato.api.responses import ConversationRef, ModelName, MutuallyExclusive, headers_of, submit, target_of
 from legato.api.sse import EventStream
 from legato.api.wire import answer, data_line
 from legato.domain.events import Answered, AnyEvent, Closed, Delta, Opened
@@ -26,6 +26,7 @@ class CreateRun(Struct):
 
     input: str | list[items.GivenItem]
     session_id: Annotated[str, Meta(min_length=1, max_length=255)] | None = None
+    conversation: str | ConversationRef | None = None
     previous_response_id: str | None = None
     conversation_history: list[items.GivenItem] | None = None
     instructions: str | None = None
@@ -149,14 +150,12 @@ class _Telling:
 
 
 def _target(call: Call, body: CreateRun) -> Target:
-    named = [call.session] if call.session is not None else []
-    if body.session_id is not None:
-        named.append(parse_external(body.session_id, param="session_id"))
-    if len({*named}) > 1 or (named and body.previous_response_id is not None):
+    if body.session_id is None:
+        return target_of(call, body)
+    named = parse_external(body.session_id, param="session_id")
+    if call.session not in (None, named) or body.conversation is not None or body.previous_response_id is not None:
         raise MutuallyExclusive("More than one conversation is named. Give one.", param="session_id")
-    if named:
-        return named[0]
-    return after_turn(body.previous_response_id) if body.previous_response_id is not None else Fresh()
+    return named
 
 
 def _session(call: Call, body: CreateRun) -> dict[str, str]:
