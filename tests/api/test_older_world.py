@@ -1,6 +1,7 @@
 """Runs and sessions, for clients of the Hermes API server: the same turns and conversations, in the older words."""
 
 import json
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -210,3 +211,21 @@ def test_a_slug_a_session_and_an_id_name_one_conversation(client: httpx.Client) 
     response = ask(client, "one", conversation="older-slug")
     assert get(client, "/api/sessions/older-slug")["id"] == conversation_of(response)
     assert get(client, f"/api/sessions/{conversation_of(response)}")["id"] == conversation_of(response)
+
+
+def test_a_name_with_a_slash_is_one_name_in_a_path(client: httpx.Client) -> None:
+    """Encoded, as it must be there: on every route of a session, and wherever else a path takes a name."""
+    for name in ("team/room", "team/messages", "a%2Fb"):
+        conversation = conversation_of(ask(client, "one", {SESSION: name}))
+        path = f"/api/sessions/{quote(name, safe='')}"
+        assert get(client, path)["id"] == conversation
+        assert len(get(client, f"{path}/messages")["data"]) == 2
+        ok(client.patch(path, json={"title": "Rooms"}))
+        assert told(client, "POST", f"{path}/chat/stream", input="two")
+        assert client.post(f"{path}/fork").json()["parent_session_id"] == conversation
+        ok(client.delete(path))
+        refused(client.get(path), 404, "conversation_not_found")
+    refused(client.get("/v1/conversations/team%2froom"), 404, "conversation_not_found")
+    refused(client.get("/v1/models/no%2fmodel"), 404, "model_not_found")
+    refused(client.get("/v2/team%2froom"), 404, "not_found")
+    refused(client.put("/v1/conversations/team%2froom"), 405, "method_not_allowed")

@@ -1,5 +1,9 @@
 """The HTTP application: every route in one table, behind one door."""
 
+from collections.abc import MutableMapping
+from typing import Any
+from urllib.parse import unquote
+
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -100,6 +104,8 @@ ROUTES: list[tuple[str, str, Route]] = [
 ]
 """Every route that needs a key."""
 
+SLASH = "\udc2f"  # stands for an encoded slash while routes are compared; no text that comes in has it
+
 
 def build(api: Api) -> ASGIApp:
     """Everything that is served. The operations and the description of the API need no key; everything else does."""
@@ -119,11 +125,30 @@ def build(api: Api) -> ASGIApp:
 
     routes.append(StarletteRoute("/channels/{name}", guarded(channels.hook(api)), methods=["POST"]))
     routes += [StarletteRoute("/openapi.json", guarded(document)), StarletteRoute("/docs", guarded(page))]
-    routes += [StarletteRoute(path, endpoint, methods=[method]) for method, path, endpoint in behind]
+    routes += [_Route(path, endpoint, methods=[method]) for method, path, endpoint in behind]
     plain = {(method, path): endpoint for method, path, endpoint in behind if "{" not in path}
     app = Starlette(routes=routes, exception_handlers={HTTPException: _plain_error})
     app.router.redirect_slashes = False
     return _quick(plain, app)
+
+
+class _Route(StarletteRoute):
+    """A route on which a slash that a client encoded belongs to the name that it stands in."""
+
+    def matches(self, scope: MutableMapping[str, Any]) -> tuple[Match, Scope]:
+        raw: bytes = scope.get("raw_path", b"")
+        if b"%2f" not in raw.lower():
+            return super().matches(scope)
+        match, found = super().matches({**scope, "path": _in_one_piece(raw)})
+        if "path_params" in found:
+            named = {name: value.replace(SLASH, "/") for name, value in found["path_params"].items()}
+            found = {**found, "path_params": named}
+        return match, found
+
+
+def _in_one_piece(raw: bytes) -> str:
+    """A path whose names hold no slash."""
+    return "/".join(unquote(name).replace("/", SLASH) for name in raw.decode("latin-1").split("/"))
 
 
 def _quick(endpoints: dict[tuple[str, str], Endpoint], rest: ASGIApp) -> ASGIApp:
