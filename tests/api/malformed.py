@@ -311,6 +311,8 @@ OLDER = [
           ("session_id", {"session_id": 7}),
       )),
     Bad("session: a list", "/api/sessions", []),
+    Bad("session: forked by a number", AT_SESSION + "/fork", {"id": 7}, param="id"),
+    Bad("session: forked by an id of ours", AT_SESSION + "/fork", {"id": "conv_" + UNKNOWN}, param="id"),
     Bad("session: retitled by a number", AT_SESSION, {"title": 7}, "PATCH", param="title"),
     Bad("session: retitled at length", AT_SESSION, {"title": "t" * 501}, "PATCH", param="title"),
     Bad("session: changed by nothing", AT_SESSION, b"", "PATCH"),

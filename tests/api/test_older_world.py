@@ -168,6 +168,19 @@ def test_a_session_is_made_titled_read_forked_and_deleted(client: httpx.Client) 
     refused(client.get(f"/v1/conversations/{session['id']}"), 404)
 
 
+def test_a_fork_is_known_by_the_id_that_its_client_chose(client: httpx.Client) -> None:
+    """A name that is taken forks nothing."""
+    origin = client.post("/api/sessions", json={"id": "older-trunk"}).json()["id"]
+    ok(client.post("/api/sessions/older-trunk/chat", json={"input": "one"}))
+    forked = client.post("/api/sessions/older-trunk/fork", json={"id": "older-branch"})
+    assert (forked.status_code, forked.json()["parent_session_id"]) == (201, origin)
+    assert get(client, "/api/sessions/older-branch")["id"] == forked.json()["id"]
+    before = conversations(client)
+    taken = client.post("/api/sessions/older-branch/fork", json={"session_id": "older-trunk"})
+    refused(taken, 409, "alias_taken")
+    assert conversations(client) == before
+
+
 def test_registering_a_session_twice_is_registering_it_once(client: httpx.Client) -> None:
     """And what was said in it stays."""
     first = client.post("/api/sessions", json={"id": "older-2"}).json()["id"]

@@ -22,11 +22,12 @@ from legato.domain.turns import Input, Options, Submission, Turn, Usage
 from legato.errors import BadInput, TurnFailed, UnknownHandle
 
 Title = Annotated[str, Meta(max_length=500, pattern=r"^[^\x00]*$")]
+SessionName = Annotated[str, Meta(min_length=1, max_length=255)]
 
 
 class CreateSession(Struct):
-    id: Annotated[str, Meta(min_length=1, max_length=255)] | None = None
-    session_id: Annotated[str, Meta(min_length=1, max_length=255)] | None = None
+    id: SessionName | None = None
+    session_id: SessionName | None = None
     title: Title | None = None
 
 
@@ -36,6 +37,8 @@ class PatchSession(Struct):
 
 
 class ForkSession(Struct):
+    id: SessionName | None = None
+    session_id: SessionName | None = None
     title: Title | None = None
 
 
@@ -61,11 +64,7 @@ async def list_sessions(call: Call) -> Response:
 async def create(call: Call) -> Response:
     """`POST /api/sessions`. Registering twice is registering once."""
     body = await call.body(CreateSession) if await call.has_body() else CreateSession()
-    named = body.id or body.session_id
-    name = parse_external(named, param="id") if named is not None else None
-    if isinstance(name, ById):
-        raise BadInput("'conv_…' is the gateway's own kind of id; choose another.", param="id")
-    made = await call.gateway.create(call.caller.principal, {}, name, dedup=call.dedup)
+    made = await call.gateway.create(call.caller.principal, {}, _name(body), dedup=call.dedup)
     conversation = made.conversation
     if body.title:
         conversation = await call.gateway.rename(call.caller.principal, ById(conversation.id), body.title)
@@ -105,7 +104,7 @@ async def fork(call: Call) -> Response:
     """`POST /api/sessions/{id}/fork`"""
     body = await call.body(ForkSession) if await call.has_body() else ForkSession()
     conversation = await find(call)
-    made = await call.gateway.fork(call.caller.principal, ById(conversation.id), dedup=call.dedup)
+    made = await call.gateway.fork(call.caller.principal, ById(conversation.id), name=_name(body), dedup=call.dedup)
     forked = made.conversation
     if body.title:
         forked = await call.gateway.rename(call.caller.principal, ById(forked.id), body.title)
@@ -145,6 +144,15 @@ async def find(call: Call) -> Conversation:
         if not isinstance(handle, External):
             raise
         return await call.gateway.find(call.caller.principal, Slug(handle.value))
+
+
+def _name(body: CreateSession | ForkSession) -> External | None:
+    """What a client wants to call a new session."""
+    named = body.id or body.session_id
+    name = parse_external(named, param="id") if named is not None else None
+    if isinstance(name, ById):
+        raise BadInput("'conv_…' is the gateway's own kind of id; choose another.", param="id")
+    return name
 
 
 async def _start(call: Call) -> tuple[Submission, Turn]:

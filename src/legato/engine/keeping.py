@@ -206,10 +206,16 @@ class Keeping(ABC):
         return await self._db.write(inbox.move_chat, principal, account, chat, thread, conversation.id), conversation
 
     async def fork(
-        self, principal: PrincipalId, handle: Handle, at: int | None = None, *, dedup: Dedup | None = None
+        self,
+        principal: PrincipalId,
+        handle: Handle,
+        at: int | None = None,
+        *,
+        name: Name | None = None,
+        dedup: Dedup | None = None,
     ) -> Made:
         """A new conversation that begins at a position of another (its head when not given), by reference."""
-        return await self._once(principal, dedup, lambda tx: _fork(tx, principal, handle, at))
+        return await self._once(principal, dedup, lambda tx: _fork(tx, principal, handle, at, name))
 
     # -- administration
 
@@ -262,11 +268,16 @@ async def _delete(tx: Tx, principal: PrincipalId, handle: Handle) -> tuple[Conve
     return conversation, await turns.cancel_all(tx, conversation.id)
 
 
-async def _fork(tx: Tx, principal: PrincipalId, handle: Handle, at: int | None) -> Conversation:
+async def _fork(
+    tx: Tx, principal: PrincipalId, handle: Handle, at: int | None, name: Name | None = None
+) -> Conversation:
     origin = await directory.find(tx, principal, handle)
     base = origin.head_seq if at is None else at
     if not 0 <= base <= origin.head_seq:
         raise BadInput(f"There is no position {base}; the log ends at {origin.head_seq}.", param="at")
-    return await directory.create(
+    fork = await directory.create(
         tx, principal, title=origin.title, agent=origin.agent, kind=origin.kind, parent=origin.id, base=base
     )
+    if name is not None:
+        await directory.bind(tx, principal, name, fork.id, move=False)
+    return fork
