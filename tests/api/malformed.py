@@ -308,7 +308,7 @@ OLDER = [
       for param, body in (
           ("id", {"id": ""}), ("id", {"id": 7}), ("id", {"id": "s" * 256}), ("id", {"id": "a\u0000b"}),
           ("id", {"id": "conv_" + UNKNOWN}), ("title", {"title": 7}), ("title", {"title": "t" * 501}),
-          ("session_id", {"session_id": 7}),
+          ("session_id", {"session_id": 7}), ("model", {"model": 7}), ("system_prompt", {"system_prompt": 7}),
       )),
     Bad("session: a list", "/api/sessions", []),
     Bad("session: forked by a number", AT_SESSION + "/fork", {"id": 7}, param="id"),
@@ -316,6 +316,7 @@ OLDER = [
     Bad("session: retitled by a number", AT_SESSION, {"title": 7}, "PATCH", param="title"),
     Bad("session: retitled at length", AT_SESSION, {"title": "t" * 501}, "PATCH", param="title"),
     Bad("session: changed by nothing", AT_SESSION, b"", "PATCH"),
+    Bad("session: changed in what it has not", AT_SESSION, {"title": "t", "color": "red"}, "PATCH", param="color"),
     *(Bad(f"session chat: {str(body)[:60]} to {tail}", AT_SESSION + tail, body, param=param)
       for tail in ("/chat", "/chat/stream")
       for param, body in (
@@ -504,5 +505,6 @@ TEXTS = {
     "run": ("/v1/runs", '{"input": "T"}'),
     "session id": ("/api/sessions", '{"id": "T"}'),
     "title": ("/api/sessions", '{"title": "T"}'),
+    "system prompt": ("/api/sessions", '{"system_prompt": "T"}'),
     "session's message": ("/api/sessions/{conversation}/chat", '{"input": "T"}'),
 }  # fmt: skip

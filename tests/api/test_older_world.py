@@ -181,6 +181,32 @@ def test_a_fork_is_known_by_the_id_that_its_client_chose(client: httpx.Client) -
     assert conversations(client) == before
 
 
+def test_a_session_is_answered_by_its_model_under_its_prompt(client: httpx.Client) -> None:
+    """On every route, until a request names another; its forks are answered alike."""
+    made = client.post("/api/sessions", json={"id": "older-cast", "model": "demo", "system_prompt": "Be brief."}).json()
+    assert (made["model"], made["has_system_prompt"]) == ("demo", True)
+    responses = [ask(client, "one", conversation=made["id"]), ask(client, "two", {SESSION: "older-cast"})]
+    fork = client.post("/api/sessions/older-cast/fork").json()["id"]
+    responses += [ask(client, "three", conversation=fork), ask(client, "four", previous_response_id=responses[0]["id"])]
+    assert {(response["model"], response["instructions"]) for response in responses} == {("demo", "Be brief.")}
+    assert conversation_of(responses[-1]) not in (made["id"], fork)
+    other = ask(client, "five", conversation=made["id"], model="default", instructions="Be verbose.")
+    assert (other["model"], other["instructions"]) == ("default", "Be verbose.")
+    sent = get(client, f"/v1/responses/{responses[0]['id']}/context")
+    assert sent["instructions"] == "Be brief."
+
+
+def test_a_session_that_is_registered_again_may_change_its_mind(client: httpx.Client) -> None:
+    """What is not named stays; a model that nobody knows here is the default one, as everywhere."""
+    client.post("/api/sessions", json={"id": "older-mind", "model": "demo", "system_prompt": "Be brief."})
+    again = client.post("/api/sessions", json={"id": "older-mind", "system_prompt": "Be kind."}).json()
+    response = ask(client, "one", {SESSION: "older-mind"})
+    assert (again["model"], response["model"], response["instructions"]) == ("demo", "demo", "Be kind.")
+    unknown = client.post("/api/sessions", json={"model": "gpt-4o"}).json()
+    assert ask(client, "one", conversation=unknown["id"])["model"] == "default"
+    assert (unknown["model"], unknown["has_system_prompt"]) == ("default", False)
+
+
 def test_registering_a_session_twice_is_registering_it_once(client: httpx.Client) -> None:
     """And what was said in it stays."""
     first = client.post("/api/sessions", json={"id": "older-2"}).json()["id"]
@@ -217,6 +243,16 @@ def test_sessions_are_the_conversations_newest_first(client: httpx.Client, query
     page = get(client, "/api/sessions", **query)
     assert [row["id"] for row in page["data"]] == listed[offset : offset + limit]
     assert page["has_more"] == (len(listed) > offset + limit)
+
+
+def test_sessions_are_listed_by_their_source(client: httpx.Client) -> None:
+    """Which every row tells."""
+    talk = conversation_of(ask(client, "hello", {SESSION: "older-source"}))
+    made = {"chat": {talk}, "run": {run(client, "hello")["session_id"]}, "elsewhere": set()}
+    for source, mine in made.items():
+        rows = get(client, "/api/sessions", source=source)["data"]
+        assert {row["source"] for row in rows} <= {source}
+        assert {row["id"] for row in rows} & set.union(*made.values()) == mine
 
 
 def test_a_slug_a_session_and_an_id_name_one_conversation(client: httpx.Client) -> None:

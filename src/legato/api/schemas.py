@@ -65,6 +65,7 @@ class ItemPaging(Paging):
 class SessionPaging(Struct):
     limit: Annotated[int, Meta(ge=1, le=200)] = 50
     offset: Offset = 0
+    source: str | UnsetType = UNSET
 
 
 class Following(Struct):
@@ -692,6 +693,7 @@ class ListedSession(Struct):
     title: str | None
     source: str
     model: str
+    has_system_prompt: bool
     started_at: float
     last_active: float
     ended_at: None

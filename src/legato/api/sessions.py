@@ -29,9 +29,11 @@ class CreateSession(Struct):
     id: SessionName | None = None
     session_id: SessionName | None = None
     title: Title | None = None
+    model: ModelName | None = None
+    system_prompt: str | None = None
 
 
-class PatchSession(Struct):
+class PatchSession(Struct, forbid_unknown_fields=True):
     title: Title | None = None
     end_reason: str | None = None
 
@@ -55,17 +57,23 @@ class SessionChat(Struct):
 async def list_sessions(call: Call) -> Response:
     """`GET /api/sessions`"""
     limit, offset = call.limit(50, 200), call.number("offset", 0, least=0, most=10_000)
-    found = await call.gateway.conversations(call.caller.principal, offset + limit + 1)
+    source = call.query("source") or None
+    found = await call.gateway.conversations(call.caller.principal, offset + limit + 1, kind=source)
     shown = [_shown(conversation) for conversation in found[offset : offset + limit]]
     more = len(found) > offset + limit
     return answer({"object": "list", "data": shown, "limit": limit, "offset": offset, "has_more": more})
 
 
 async def create(call: Call) -> Response:
-    """`POST /api/sessions`. Registering twice is registering once."""
+    """`POST /api/sessions`. Registering twice is registering once; what is chosen the second time holds."""
     body = await call.body(CreateSession) if await call.has_body() else CreateSession()
-    made = await call.gateway.create(call.caller.principal, {}, _name(body), dedup=call.dedup)
+    chosen = _chosen(call, body)
+    made = await call.gateway.create(call.caller.principal, chosen, _name(body), dedup=call.dedup)
     conversation = made.conversation
+    settings = {**conversation.settings, **chosen}
+    if made.fresh and settings != conversation.settings:
+        changed = await call.gateway.change_settings(call.caller.principal, ById(conversation.id), settings)
+        conversation = changed.conversation
     if body.title:
         conversation = await call.gateway.rename(call.caller.principal, ById(conversation.id), body.title)
     return answer(_wrapped(conversation), 201, replayed(not made.fresh))
@@ -146,6 +154,16 @@ async def find(call: Call) -> Conversation:
         return await call.gateway.find(call.caller.principal, Slug(handle.value))
 
 
+def _chosen(call: Call, body: CreateSession) -> dict[str, Any]:
+    """Who answers in a session, and under which instructions, where a client chose that."""
+    chosen = {}
+    if body.model is not None and call.api.roster.cast(body.model).name == body.model:
+        chosen["agent"] = body.model
+    if body.system_prompt:
+        chosen["instructions"] = body.system_prompt
+    return chosen
+
+
 def _name(body: CreateSession | ForkSession) -> External | None:
     """What a client wants to call a new session."""
     named = body.id or body.session_id
@@ -215,7 +233,8 @@ def _shown(conversation: Conversation) -> dict[str, Any]:
         "session_id": conversation.id,
         "title": conversation.title or None,
         "source": conversation.kind,
-        "model": conversation.agent or "default",
+        "model": conversation.chosen or conversation.agent or "default",
+        "has_system_prompt": conversation.instructions is not None,
         "started_at": conversation.created_at,
         "last_active": conversation.updated_at,
         "ended_at": None,

@@ -32,6 +32,7 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 LONGEST_MESSAGE = 500
 _PLACE = re.compile(r" - at (?:`key` in )?`\$\.?(.*)`\Z")
 _MISSING = re.compile(r"Object missing required field `(.*?)`")
+_UNKNOWN = re.compile(r"Object contains unknown field `(.*)`\Z", re.DOTALL)
 
 
 class TooLarge(LimitReached):
@@ -125,12 +126,15 @@ def decode_body(data: bytes, kind: type[T]) -> T:
 
 
 def misfit(error: msgspec.ValidationError) -> tuple[str, str]:
-    """What does not fit, and where: the path of the value, or of the one that is missing."""
+    """What does not fit, and where: the path of the value, or of the one that is missing or unknown."""
     message = _PLACE.sub("", str(error))
     place = found[1] if (found := _PLACE.search(str(error))) else ""
     if missing := _MISSING.match(message):
         place = f"{place}.{missing[1]}" if place else missing[1]
         message = f"Missing required parameter: '{place}'."
+    elif unknown := _UNKNOWN.match(message):
+        place = f"{place}.{unknown[1]}" if place else unknown[1]
+        message = f"Unknown parameter: '{place}'."
     return message, place
 
 

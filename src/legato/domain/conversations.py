@@ -30,6 +30,17 @@ class Conversation(Struct, frozen=True):
         """Who answers here when a request names nobody, where somebody was chosen."""
         return self.settings.get("agent")
 
+    @property
+    def instructions(self) -> str | None:
+        """Under which instructions it is answered here when a request brings none, where some were chosen."""
+        chosen = self.settings.get("instructions")
+        return chosen if isinstance(chosen, str) else None
+
+    @property
+    def choices(self) -> dict[str, Any]:
+        """What was chosen here, and goes on in a fork."""
+        return {name: self.settings[name] for name in ("agent", "instructions") if name in self.settings}
+
 
 class Described(Struct, frozen=True):
     """A conversation as a list shows it: its slug, and the first thing that was said in it."""

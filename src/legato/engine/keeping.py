@@ -276,7 +276,14 @@ async def _fork(
     if not 0 <= base <= origin.head_seq:
         raise BadInput(f"There is no position {base}; the log ends at {origin.head_seq}.", param="at")
     fork = await directory.create(
-        tx, principal, title=origin.title, agent=origin.agent, kind=origin.kind, parent=origin.id, base=base
+        tx,
+        principal,
+        title=origin.title,
+        agent=origin.agent,
+        kind=origin.kind,
+        settings=origin.choices,
+        parent=origin.id,
+        base=base,
     )
     if name is not None:
         await directory.bind(tx, principal, name, fork.id, move=False)

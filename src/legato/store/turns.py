@@ -72,7 +72,7 @@ async def admit(tx: Tx, submission: Submission, node: NodeId | None = None) -> A
         request_hash=submission.request_hash,
         kind=submission.kind,
         busy=submission.busy,
-        input=_with_hides(_with_agent(submission.input, place.conversation), place.hides),
+        input=_with_hides(_with_choices(submission.input, place.conversation), place.hides),
         created_at=0.0,  # the database's clock says when
     )
     if node is not None and talk and not waits:
@@ -149,6 +149,7 @@ async def _place_after(tx: Tx, principal: PrincipalId, turn_id: TurnId) -> _Plac
         title=conversation.title,
         agent=conversation.agent,
         kind=conversation.kind,
+        settings=conversation.choices,
         parent=conversation.id,
         base=base,
     )
@@ -205,11 +206,15 @@ async def _retried(tx: Tx, submission: Submission) -> Turn | None:
     return _turn(row) if row else None
 
 
-def _with_agent(given: Input, conversation: Conversation) -> Input:
-    """Answered by whom the conversation has been told to be, where the request names nobody."""
-    if given.options.agent is not None or not conversation.chosen:
-        return given
-    return structs.replace(given, options=given.options.answered_by(conversation.chosen))
+def _with_choices(given: Input, conversation: Conversation) -> Input:
+    """Answered by whom the conversation has been told to be, where the request names nobody; and under its
+    instructions, where the request brings none."""
+    options = given.options
+    if options.agent is None and conversation.chosen:
+        options = options.answered_by(conversation.chosen)
+    if options.instructions is None and conversation.instructions is not None:
+        options = structs.replace(options, instructions=conversation.instructions)
+    return given if options is given.options else structs.replace(given, options=options)
 
 
 def _with_hides(given: Input, hides: tuple[tuple[int, int], ...]) -> Input:
