@@ -217,12 +217,51 @@ def test_registering_a_session_twice_is_registering_it_once(client: httpx.Client
 
 
 def test_a_session_chat_is_streamed(client: httpx.Client) -> None:
-    """Started, told bit by bit, completed."""
+    """Started, told bit by bit, completed, done: numbered, timed, and all about one message."""
     client.post("/api/sessions", json={"id": "older-3"})
     events = told(client, "POST", "/api/sessions/older-3/chat/stream", input="reply only hello there")
     names = [name for name, _ in events]
-    assert (names[0], names[-2:]) == ("run.started", ["assistant.completed", "run.completed"])
+    assert names[:2] == ["run.started", "message.started"]
+    assert names[-3:] == ["assistant.completed", "run.completed", "done"]
+    assert {*names[2:-3]} == {"assistant.delta"}
     assert "".join(event["delta"] for name, event in events if name == "assistant.delta") == "hello there"
+    bodies = [event for _, event in events]
+    assert [event["seq"] for event in bodies] == list(range(1, len(bodies) + 1))
+    assert [event["ts"] for event in bodies] == sorted(event["ts"] for event in bodies)
+    assert {(event["session_id"], event["run_id"]) for event in bodies} == {("older-3", bodies[0]["run_id"])}
+    assert bodies[0]["user_message"] == {"role": "user", "content": "reply only hello there"}
+    assert bodies[1]["message"] == {"id": bodies[2]["message_id"], "role": "assistant"}
+    assert {event["message_id"] for event in bodies[2:-1]} == {bodies[1]["message"]["id"]}
+    completed, ended = bodies[-3], bodies[-2]
+    assert (completed["content"], completed["completed"], completed["interrupted"]) == ("hello there", True, False)
+    assert (ended["completed"], ended["output"], ended["usage"]["total_tokens"] > 0) == (True, "hello there", True)
+    assert ended["messages"] == get(client, "/api/sessions/older-3/messages")["data"][1:]
+
+
+def test_a_session_chat_tells_what_its_tools_do(client: httpx.Client) -> None:
+    """With what they were called, before their results; and what they said, at the end."""
+    client.post("/api/sessions", json={"id": "older-tools"})
+    events = told(client, "POST", "/api/sessions/older-tools/chat/stream", input="call now {}")
+    tools = [(name, event) for name, event in events if name is not None and name.startswith("tool.")]
+    assert [(name, event["tool_name"]) for name, event in tools] == [("tool.started", "now"), ("tool.completed", "now")]
+    assert (tools[0][1]["args"], tools[0][1]["preview"]) == ({}, "{}")
+    assert (tools[0][1]["call_id"], tools[1][1]["error"]) == (tools[1][1]["call_id"], False)
+    assert [line["role"] for line in events[-2][1]["messages"]] == ["assistant", "tool", "assistant"]
+
+
+def test_a_session_chat_that_fails_or_is_stopped_says_so(client: httpx.Client) -> None:
+    """And is done all the same."""
+    client.post("/api/sessions", json={"id": "older-4"})
+    failed = told(client, "POST", "/api/sessions/older-4/chat/stream", input="fail 1 times")
+    assert [name for name, _ in failed] == ["run.started", "message.started", "error", "run.failed", "done"]
+    assert "asked to fail" in failed[2][1]["message"]
+    with client.stream("POST", "/api/sessions/older-4/chat/stream", json={"input": "sleep 600"}) as answer:
+        events = ((name, json.loads(data)) for name, data in raw_events(answer))
+        _, begun = next(events)
+        ok(client.post(f"/v1/runs/{begun['run_id']}/stop"))
+        rest = list(events)
+    assert [name for name, _ in rest[-3:]] == ["assistant.completed", "run.cancelled", "done"]
+    assert (rest[-3][1]["completed"], rest[-3][1]["interrupted"]) == (False, True)
 
 
 def test_an_unknown_session_is_404_and_not_made(client: httpx.Client) -> None:

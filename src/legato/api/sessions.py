@@ -3,22 +3,19 @@
 A session's id is the conversation's own, or whatever id a client ever sent for it.
 """
 
-from collections.abc import AsyncGenerator
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 from starlette.responses import Response
 
-from legato.api import items
+from legato.api import items, session_stream
 from legato.api.door import Call
 from legato.api.responses import ModelName, headers_of, replayed, submit
 from legato.api.sse import EventStream
-from legato.api.wire import answer, named_event
+from legato.api.wire import answer
 from legato.domain.conversations import Conversation
-from legato.domain.entries import Entry, Message, ToolCall, ToolResult
-from legato.domain.events import Answered, Closed, Delta, Opened
 from legato.domain.handles import ById, External, Slug, parse_external
-from legato.domain.turns import Input, Options, Submission, Turn, Usage
+from legato.domain.turns import Input, Options, Submission, Turn
 from legato.errors import BadInput, TurnFailed, UnknownHandle
 
 Title = Annotated[str, Meta(max_length=500, pattern=r"^[^\x00]*$")]
@@ -104,7 +101,7 @@ async def messages(call: Call) -> Response:
     """`GET /api/sessions/{id}/messages`"""
     conversation = await find(call)
     entries = await call.gateway.transcript(call.caller.principal, ById(conversation.id))
-    data = [line for entry in entries if (line := _message(entry)) is not None]
+    data = [line for entry in entries if (line := session_stream.message(entry)) is not None]
     return answer({"object": "list", "session_id": conversation.id, "data": data})
 
 
@@ -132,7 +129,7 @@ async def chat(call: Call) -> Response:
         "session_id": call.path("id"),
         "run_id": turn.id,
         "message": {"role": "assistant", "content": text},
-        "usage": _usage(ended),
+        "usage": session_stream.usage(ended),
     }
     return answer(completion, headers=headers)
 
@@ -140,7 +137,7 @@ async def chat(call: Call) -> Response:
 async def chat_stream(call: Call) -> Response:
     """`POST /api/sessions/{id}/chat/stream`"""
     submission, turn = await _start(call)
-    return EventStream(_told(call, turn), headers_of(call, turn, submission))
+    return EventStream(session_stream.told(call, call.path("id"), turn), headers_of(call, turn, submission))
 
 
 async def find(call: Call) -> Conversation:
@@ -196,37 +193,6 @@ async def _start(call: Call) -> tuple[Submission, Turn]:
     return submission, await submit(call, submission)
 
 
-async def _told(call: Call, turn: Turn) -> AsyncGenerator[bytes, None]:
-    about = {"session_id": call.path("id"), "run_id": turn.id}
-    opened: dict[int, Opened] = {}
-    names: dict[str, str] = {}
-    yield named_event("run.started", about)
-    async for _, event in call.gateway.follow_on(turn):
-        match event:
-            case Opened(index=index):
-                opened[index] = event
-                names[event.call_id] = event.name
-            case Delta(index=index, text=text) if opened[index].kind != "tool_call":
-                name = "assistant.delta" if opened[index].kind == "message" else "reasoning.delta"
-                yield named_event(name, {**about, "delta": text})
-            case Closed(index=index) if opened[index].kind == "tool_call":
-                call_id = opened[index].call_id
-                yield named_event("tool.started", {**about, "tool_name": opened[index].name, "call_id": call_id})
-            case Answered(call_id=call_id, is_error=is_error):
-                done = {"tool_name": names.get(call_id, ""), "call_id": call_id, "error": is_error}
-                yield named_event("tool.completed", {**about, **done})
-            case _:
-                pass
-    ended = await call.gateway.turn(call.caller.principal, turn.id)
-    text = await call.gateway.answer(call.caller.principal, turn.id)
-    if ended.failure is not None:
-        yield named_event("run.failed", {**about, "error": ended.failure.message})
-    else:
-        yield named_event("assistant.completed", {**about, "content": text})
-        name = "run.completed" if ended.status == "done" else "run.cancelled"
-        yield named_event(name, {**about, "output": text, "usage": _usage(ended)})
-
-
 def _shown(conversation: Conversation) -> dict[str, Any]:
     return {
         "id": conversation.id,
@@ -246,27 +212,3 @@ def _shown(conversation: Conversation) -> dict[str, Any]:
 def _wrapped(conversation: Conversation) -> dict[str, Any]:
     shown = _shown(conversation)
     return {"object": "hermes.session", "session": shown, **shown}
-
-
-def _message(entry: Entry) -> dict[str, Any] | None:
-    line: dict[str, Any] = {"id": entry.id, "timestamp": entry.created_at, "turn": entry.turn_id}
-    match entry.body:
-        case Message(role=role) as message:
-            return line | {"role": role, "content": message.text}
-        case ToolCall(call_id=call_id, name=name, arguments=arguments):
-            function = {"name": name, "arguments": arguments}
-            made = [{"id": call_id, "type": "function", "function": function}]
-            return line | {"role": "assistant", "content": None, "tool_calls": made}
-        case ToolResult(call_id=call_id, output=output):
-            return line | {"role": "tool", "tool_call_id": call_id, "content": output}
-        case _:
-            return None
-
-
-def _usage(turn: Turn) -> dict[str, int]:
-    usage = turn.usage or Usage()
-    return {
-        "input_tokens": usage.input_tokens,
-        "output_tokens": usage.output_tokens,
-        "total_tokens": usage.input_tokens + usage.output_tokens,
-    }
