@@ -294,6 +294,34 @@ def test_sessions_are_listed_by_their_source(client: httpx.Client) -> None:
         assert {row["id"] for row in rows} & set.union(*made.values()) == mine
 
 
+def test_a_session_says_what_it_holds_and_what_it_has_cost(client: httpx.Client) -> None:
+    """As many messages as can be read of it, a fork's past and the tools included, a rewound one not."""
+    client.post("/api/sessions", json={"id": "older-figures"})
+    empty = get(client, "/api/sessions/older-figures")
+    assert (empty["message_count"], empty["preview"], empty["input_tokens"]) == (0, "", 0)
+    ok(client.post("/api/sessions/older-figures/chat", json={"input": "call now {}"}))
+    again = ask(client, "two", {SESSION: "older-figures"})
+    session = get(client, "/api/sessions/older-figures")["session"]
+    assert (session["message_count"], session["preview"]) == (6, "call now {}")
+    costs = get(client, f"/v1/conversations/{session['id']}/usage")
+    assert (session["input_tokens"], session["output_tokens"]) == (costs["input_tokens"], costs["output_tokens"])
+    assert session["input_tokens"] > again["usage"]["input_tokens"]
+    forked = client.post("/api/sessions/older-figures/fork").json()
+    assert (forked["message_count"], forked["preview"], forked["input_tokens"]) == (6, "call now {}", 0)
+    ok(client.post(f"/v1/conversations/{session['id']}/rewind", json={"to": 0}))
+    rewound = ok(client.patch("/api/sessions/older-figures", json={"title": "From the start"}))
+    assert rewound["message_count"] == len(get(client, "/api/sessions/older-figures/messages")["data"]) == 0
+
+
+def test_a_row_shows_how_its_session_began(client: httpx.Client) -> None:
+    """In one line, as other lists do."""
+    ask(client, "long ago\n" + "and far away " * 20, {SESSION: "older-preview"})
+    row = get(client, "/api/sessions", limit=1)["data"][0]
+    assert row["preview"] == conversations(client)[0]["preview"]
+    assert row["preview"].startswith("long ago and far away")
+    assert row["preview"].endswith("…")
+
+
 def test_a_slug_a_session_and_an_id_name_one_conversation(client: httpx.Client) -> None:
     """Whatever a client calls it."""
     response = ask(client, "one", conversation="older-slug")

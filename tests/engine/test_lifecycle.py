@@ -657,6 +657,7 @@ WITHOUT_OWNER = {
     "described": "takes conversations that were read in their owner's name",
     "window": "speaks of a model",
     "usage": "takes a conversation that was read in its owner's name",
+    "count_messages": "takes a conversation that was read in its owner's name",
     "names": "takes a conversation that was read in its owner's name",
     "create": "makes something new",
     "import_one": "makes something new",

@@ -294,6 +294,8 @@ async def test_forks_of_forks_read_as_if_they_had_been_copied(db: Database, scri
             shown, seen = seen_of(bodies)
             told = await log.read_transcript(tx, conversation_id)
             assert [(e.seq, e.body) for e in told] == [(seq, bodies[seq - 1]) for seq in shown]
+            messages = [e for e in told if isinstance(e.body, Message | ToolCall | ToolResult)]
+            assert await log.count_messages(tx, conversation_id) == len(messages)
             view = await log.read_context(tx, conversation_id)
             assert [(e.seq, e.body) for e in view.entries] == [(s, bodies[s - 1]) for s in _positions(seen.spans)]
             assert view.setup == (bodies[seen.setup - 1] if seen.setup else None)

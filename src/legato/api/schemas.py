@@ -691,6 +691,7 @@ class ListedSession(Struct):
     id: str
     session_id: str
     title: str | None
+    preview: str
     source: str
     model: str
     has_system_prompt: bool
@@ -701,9 +702,18 @@ class ListedSession(Struct):
     parent_session_id: str | None
 
 
-class Session(ListedSession):
+class CountedSession(ListedSession):
+    message_count: int
+    input_tokens: int
+    output_tokens: int
+    cache_read_tokens: int
+    cache_write_tokens: int
+    reasoning_tokens: int
+
+
+class Session(CountedSession):
     object: Literal["hermes.session"]
-    session: ListedSession
+    session: CountedSession
 
 
 class SessionPage(Struct):

@@ -13,7 +13,8 @@ from legato.api.door import Call
 from legato.api.responses import ModelName, headers_of, replayed, submit
 from legato.api.sse import EventStream
 from legato.api.wire import answer
-from legato.domain.conversations import Conversation
+from legato.domain.conversations import Conversation, Described
+from legato.domain.grams import shortened
 from legato.domain.handles import ById, External, Slug, parse_external
 from legato.domain.turns import Input, Options, Submission, Turn
 from legato.errors import BadInput, TurnFailed, UnknownHandle
@@ -56,7 +57,7 @@ async def list_sessions(call: Call) -> Response:
     limit, offset = call.limit(50, 200), call.number("offset", 0, least=0, most=10_000)
     source = call.query("source") or None
     found = await call.gateway.conversations(call.caller.principal, offset + limit + 1, kind=source)
-    shown = [_shown(conversation) for conversation in found[offset : offset + limit]]
+    shown = [_listed(row) for row in await call.gateway.described(found[offset : offset + limit])]
     more = len(found) > offset + limit
     return answer({"object": "list", "data": shown, "limit": limit, "offset": offset, "has_more": more})
 
@@ -73,12 +74,12 @@ async def create(call: Call) -> Response:
         conversation = changed.conversation
     if body.title:
         conversation = await call.gateway.rename(call.caller.principal, ById(conversation.id), body.title)
-    return answer(_wrapped(conversation), 201, replayed(not made.fresh))
+    return answer(await _wrapped(call, conversation), 201, replayed(not made.fresh))
 
 
 async def retrieve(call: Call) -> Response:
     """`GET /api/sessions/{id}`"""
-    return answer(_wrapped(await find(call)))
+    return answer(await _wrapped(call, await find(call)))
 
 
 async def patch(call: Call) -> Response:
@@ -87,7 +88,7 @@ async def patch(call: Call) -> Response:
     conversation = await find(call)
     if body.title is not None:
         conversation = await call.gateway.rename(call.caller.principal, ById(conversation.id), body.title)
-    return answer(_wrapped(conversation))
+    return answer(await _wrapped(call, conversation))
 
 
 async def delete(call: Call) -> Response:
@@ -113,7 +114,7 @@ async def fork(call: Call) -> Response:
     forked = made.conversation
     if body.title:
         forked = await call.gateway.rename(call.caller.principal, ById(forked.id), body.title)
-    return answer(_wrapped(forked), 201, replayed(not made.fresh))
+    return answer(await _wrapped(call, forked), 201, replayed(not made.fresh))
 
 
 async def chat(call: Call) -> Response:
@@ -193,11 +194,13 @@ async def _start(call: Call) -> tuple[Submission, Turn]:
     return submission, await submit(call, submission)
 
 
-def _shown(conversation: Conversation) -> dict[str, Any]:
+def _listed(row: Described) -> dict[str, Any]:
+    conversation = row.conversation
     return {
         "id": conversation.id,
         "session_id": conversation.id,
         "title": conversation.title or None,
+        "preview": shortened(row.opening),
         "source": conversation.kind,
         "model": conversation.chosen or conversation.agent or "default",
         "has_system_prompt": conversation.instructions is not None,
@@ -209,6 +212,16 @@ def _shown(conversation: Conversation) -> dict[str, Any]:
     }
 
 
-def _wrapped(conversation: Conversation) -> dict[str, Any]:
-    shown = _shown(conversation)
+async def _wrapped(call: Call, conversation: Conversation) -> dict[str, Any]:
+    """A session alone: with what would have to be counted for each row of a list."""
+    [row] = await call.gateway.described([conversation])
+    usage = await call.gateway.usage(conversation)
+    shown = _listed(row) | {
+        "message_count": await call.gateway.count_messages(conversation),
+        "input_tokens": usage.input_tokens,
+        "output_tokens": usage.output_tokens,
+        "cache_read_tokens": usage.cached_tokens,
+        "cache_write_tokens": usage.cache_write_tokens,
+        "reasoning_tokens": usage.reasoning_tokens,
+    }
     return {"object": "hermes.session", "session": shown, **shown}

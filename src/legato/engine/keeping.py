@@ -19,7 +19,7 @@ from legato.domain.portable import Line, Mended
 from legato.domain.turns import Dedup, Turn, Usage
 from legato.engine.worker import Worker
 from legato.errors import BadInput, Draining, Unavailable
-from legato.store import directory, identities, inbox, keys, outbox, portable, requests, search, trash, turns
+from legato.store import directory, identities, inbox, keys, log, outbox, portable, requests, search, trash, turns
 from legato.store.database import Database, Hint, Tx
 from legato.store.identities import Identity
 from legato.store.outbox import Undelivered
@@ -165,6 +165,10 @@ class Keeping(ABC):
     async def usage(self, conversation: Conversation) -> Usage:
         """What a conversation that was read has cost."""
         return await self._db.read(turns.usage_of, conversation.id)
+
+    async def count_messages(self, conversation: Conversation) -> int:
+        """How many messages people see of a conversation that was read, calls and results of tools included."""
+        return await self._db.read(log.count_messages, conversation.id)
 
     async def names(self, conversation: Conversation) -> list[tuple[str, str]]:
         """Every (scheme, value) by which a conversation that was read is known."""

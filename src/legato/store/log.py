@@ -5,7 +5,7 @@ What is read verbatim is decided by `domain.window` from the control entries alo
 costs the same at the end of 100 entries and of 100,000.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import DecodeError, Struct, json
 
@@ -159,6 +159,16 @@ async def read_transcript(
     return await _spans(tx, stretches, _beyond(after, spans), limit)
 
 
+async def count_messages(tx: Tx, conversation_id: ConversationId) -> int:
+    """How much of what people see was said, called or answered."""
+    stretches = await lineage(tx, conversation_id)
+    counted = 0
+    for conversation, first, last in _parts(stretches, transcript(stretches[-1].upto, await controls(tx, stretches))):
+        [[found]] = await tx.run("messages_between", conversation=conversation, first=first, last=last)
+        counted += found
+    return counted
+
+
 async def removed(tx: Tx, conversation_id: ConversationId) -> set[int]:
     """The positions of a conversation that were taken out of sight one by one."""
     stretches = await lineage(tx, conversation_id)
@@ -246,15 +256,22 @@ def newest_control(known: Sequence[Control]) -> int:
 
 async def _spans(tx: Tx, stretches: Sequence[Stretch], spans: Iterable[Span], limit: int | None = None) -> list[Entry]:
     found: list[Entry] = []
+    for conversation, first, last in _parts(stretches, spans):
+        if limit is not None:
+            last = min(last, first + limit - len(found) - 1)
+        if first <= last:
+            rows = await tx.run("entries_between", conversation=conversation, first=first, last=last)
+            found.extend(_entry(row) for row in rows)
+    return found
+
+
+def _parts(stretches: Sequence[Stretch], spans: Iterable[Span]) -> Iterator[tuple[ConversationId, int, int]]:
+    """Where spans are kept: of which conversation, from where to where."""
     for first, last in spans:
         for stretch in stretches:
             low, high = max(first, stretch.base + 1), min(last, stretch.upto)
-            if limit is not None:
-                high = min(high, low + limit - len(found) - 1)
             if low <= high:
-                rows = await tx.run("entries_between", conversation=stretch.conversation_id, first=low, last=high)
-                found.extend(_entry(row) for row in rows)
-    return found
+                yield stretch.conversation_id, low, high
 
 
 async def _body_at(tx: Tx, stretches: Sequence[Stretch], seq: int | None) -> AnyBody | None:

@@ -48,6 +48,11 @@ and kind in ('setup', 'compaction', 'expand', 'rewind', 'pin', 'hide', 'remove')
 -- Entries of one stretch, oldest first.
 select {entry} from entries where conversation_id = :conversation and seq between :first and :last order by seq;
 
+-- name: messages_between
+-- How many entries of one stretch are messages, calls or results.
+select count(*) from entries where conversation_id = :conversation and seq between :first and :last
+and kind in ('message', 'tool_call', 'tool_result');
+
 -- name: entries_of_turn
 select {entry} from entries
 where conversation_id = :conversation and seq between :first and :last and turn_id = :turn order by seq;
