@@ -72,6 +72,23 @@ def test_upkeep_is_told_too(client: httpx.Client) -> None:
     assert events[0]["input"][0]["content"] == [{"type": "input_text", "text": "an aside"}]
 
 
+def test_a_new_title_is_told(client: httpx.Client) -> None:
+    """Once, by whomever it was given; the place in the stream stays the same, so nothing is missed after it."""
+    conversation = conversation_of(ask(client, "hello"))
+    with watching(client, conversation) as told:
+        for _ in range(2):
+            ok(client.patch(f"/api/sessions/{conversation}", json={"title": "Cats"}))
+        place, event = next(told)
+        assert event == {"type": "conversation.renamed", "conversation": conversation, "title": "Cats"}
+        post(client, "/v1/commands", text="/title Dogs", conversation=conversation)
+        assert next(told) == (place, {**event, "title": "Dogs"})
+        response = ask(client, "meanwhile", conversation=conversation)
+        rest = until_ended(told)
+    assert {event["turn"] for _, event in rest} == {response["id"]}
+    with watching(client, conversation, place) as told:
+        assert until_ended(told) == rest
+
+
 def test_every_cursor_gives_the_rest_without_gap_or_repeat(fresh_server: Server) -> None:
     """From any event of any turn, also after kill -9."""
     client = fresh_server.client

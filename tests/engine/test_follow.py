@@ -15,6 +15,7 @@ from engine.rooms import WORK, Rooms, ask, ended, message, say, told, transcript
 from engine.scripted import USAGE, Gate, Scripted, Tools, constant, one_call_each, words
 from engine.waiting import until, within
 from legato.app import App
+from legato.domain.conversations import Conversation
 from legato.domain.entries import ToolResult
 from legato.domain.events import Answered, AnyEvent, Closed, Delta, Opened
 from legato.domain.handles import Slug
@@ -319,8 +320,9 @@ async def test_who_watches_a_conversation_is_told_of_every_turn(rooms: Rooms, mo
 
     async def watch() -> None:
         async with aclosing(app.gateway.watch(ALICE, WORK)) as watched:
-            async for watched_turn, events in watched:
-                seen.put_nowait((watched_turn.id, [event async for _, event in events]))
+            async for news in watched:
+                assert not isinstance(news, Conversation)
+                seen.put_nowait((news[0].id, [event async for _, event in news[1]]))
 
     watching = asyncio.create_task(watch())
     for i in range(100):
@@ -372,6 +374,21 @@ async def test_a_follower_on_another_node_is_told_live(shared: Rooms, monkeypatc
         seen += [event async for _, event in events]
     assert seen == await told(here, turn) == await told(there, turn)
     assert (await within(there.gateway.ended(turn))).status == "done"
+
+
+async def test_a_new_title_is_heard_on_another_node(shared: Rooms, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By whoever watches the conversation, with the title that it had when it was read, and without polling."""
+    monkeypatch.setattr(live, "POLL", 600.0)
+    here, there = await two_nodes(shared, Scripted())
+    made = (await here.gateway.create(ALICE, {}, WORK)).conversation
+    await here.gateway.rename(ALICE, WORK, "before")
+    async with aclosing(there.gateway.watch(ALICE, WORK, title=made.title)) as news:
+        for title in ("before", "one", "two"):
+            if title != "before":
+                await here.gateway.rename(ALICE, WORK, title)
+            renamed = await within(anext(news))
+            assert isinstance(renamed, Conversation)
+            assert renamed.title == title
 
 
 async def test_the_end_is_heard_on_another_node(shared: Rooms, monkeypatch: pytest.MonkeyPatch) -> None:

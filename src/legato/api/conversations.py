@@ -21,7 +21,7 @@ from legato.domain.entries import Entry
 from legato.domain.grams import shortened, snippet
 from legato.domain.handles import ById, Slug, parse_name
 from legato.domain.ids import ConversationId
-from legato.domain.turns import Dedup, Turn
+from legato.domain.turns import Dedup
 from legato.errors import BadInput, NotFound, UnknownHandle
 
 LAST = 2**53  # the place of a turn's end among its events
@@ -219,32 +219,38 @@ async def events(call: Call) -> Response:
 async def _told(call: Call, conversation: Conversation, after: int, seen: int) -> AsyncGenerator[bytes, None]:
     """Turn after turn, each told in the words of a response's stream. The id of an event is the turn's number and its
     place within it, so a cursor may be in the middle of a turn. The first thing told is where the stream begins, so
-    that a watcher that is cut off before anything happens has a cursor, too."""
-    yield f"id: {after}\n\n".encode() if seen < 0 else f"id: {after + 1}.{seen}\n\n".encode()
-    async for turn, happening in call.gateway.watch(call.caller.principal, ById(conversation.id), after):
+    that a watcher that is cut off before anything happens has a cursor, too. A new title has no place of its own."""
+    at = f"{after}" if seen < 0 else f"{after + 1}.{seen}"
+    yield f"id: {at}\n\n".encode()
+    watched = call.gateway.watch(call.caller.principal, ById(conversation.id), after, title=conversation.title)
+    async for news in watched:
+        if isinstance(news, Conversation):
+            yield _line(at, "conversation.renamed", {"conversation": news.id, "title": news.title})
+            continue
+        turn, happening = news
         about = {"turn": turn.id, "kind": turn.kind}
         place = 0
         if place > seen:
             given = await call.gateway.brought(turn)
             brought = [item for d in given if (item := items.item(d.id, d.body)) is not None]
-            yield _line(turn, place, "turn.admitted", {**about, "input": brought})
+            yield _line(f"{turn.n}.{place}", "turn.admitted", {**about, "input": brought})
         stream = ResponseStream()
         async for _, told in happening:
             for event in stream.take(told):
                 place += 1
                 if place > seen:
-                    yield _line(turn, place, "turn.event", {**about, "event": event})
+                    yield _line(f"{turn.n}.{place}", "turn.event", {**about, "event": event})
         outcome = await call.gateway.outcome(call.caller.principal, turn.id)
         ended = outcome.turn
         brought_ids = {d.id for d in turn.input.drafts}
         output = [item for e in outcome.entries if e.id not in brought_ids and (item := items.render(e)) is not None]
         failure = ended.failure.message if ended.failure else None
-        yield _line(turn, LAST, "turn.ended", {**about, "status": ended.status, "output": output, "error": failure})
-        seen = -1
+        at, seen = f"{turn.n}.{LAST}", -1
+        yield _line(at, "turn.ended", {**about, "status": ended.status, "output": output, "error": failure})
 
 
-def _line(turn: Turn, place: int, kind: str, body: dict[str, Any]) -> bytes:
-    return f"id: {turn.n}.{place}\n".encode() + named_event(kind, {"type": kind, **body})
+def _line(at: str, kind: str, body: dict[str, Any]) -> bytes:
+    return f"id: {at}\n".encode() + named_event(kind, {"type": kind, **body})
 
 
 def _cursor(last_seen: str) -> tuple[int, int]:

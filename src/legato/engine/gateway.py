@@ -13,6 +13,7 @@ from msgspec import structs
 
 from legato.domain.attachments import Blob, attach, detach, has_inline, references
 from legato.domain.channels import MessageKey
+from legato.domain.conversations import Conversation
 from legato.domain.entries import (
     Compaction,
     Draft,
@@ -40,6 +41,9 @@ from legato.store.database import Database, Hint
 from legato.store.inbox import Due, Received
 
 Held = TypeVar("Held", Entry, Draft)
+
+News = tuple[Turn, AsyncIterator[tuple[int, AnyEvent]]] | Conversation
+"""What happens in a conversation: a turn with its events, or a new title."""
 
 
 class Gateway(Upkeep):
@@ -176,14 +180,19 @@ class Gateway(Upkeep):
             n = 0  # where an input joined another turn, its followers see that turn from its start
 
     async def watch(
-        self, principal: PrincipalId, handle: Handle, after: int = 0
-    ) -> AsyncIterator[tuple[Turn, AsyncIterator[tuple[int, AnyEvent]]]]:
-        """Every turn of a conversation after number `after`, in order, as they come: each with its events. Endless."""
+        self, principal: PrincipalId, handle: Handle, after: int = 0, *, title: str | None = None
+    ) -> AsyncIterator[News]:
+        """Every turn of a conversation after number `after`, in order, as they come: each with its events. Between
+        turns the conversation itself, when its title is no longer the one it was read with. Endless."""
         conversation = await self.find(principal, handle)
+        title = conversation.title if title is None else title
         with self._live.bell(conversation.id) as bell:
             while True:
                 bell.clear()  # before looking, so that nothing that comes after is missed
-                await self.find(principal, ById(conversation.id))  # until it is deleted
+                present = await self.find(principal, ById(conversation.id))  # until it is deleted
+                if present.title != title:
+                    title = present.title
+                    yield present
                 found = await self._db.read(turns.of_conversation, conversation.id, after, 100)
                 for turn in found:
                     after = turn.n
@@ -260,6 +269,13 @@ class Gateway(Upkeep):
         return said[-1] if said else ""
 
     # -- conversations
+
+    async def rename(self, principal: PrincipalId, handle: Handle, title: str) -> Conversation:
+        """Change the title people see; whoever watches the conversation is told."""
+        conversation = await super().rename(principal, handle, title)
+        self._live.admitted(conversation.id)
+        self._db.tell(Hint("admitted", conversation.id))
+        return conversation
 
     async def transcript(self, principal: PrincipalId, handle: Handle) -> list[Entry]:
         """What people see of a conversation."""
