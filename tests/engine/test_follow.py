@@ -88,13 +88,13 @@ async def test_hanging_up_at_any_event_changes_nothing(rooms: Rooms, keep: int) 
     uncut = await say(app, "go", Slug("uncut"))
     whole = await told(app, uncut)
     assert len(whole) > 20
-    answer, lines = await app.gateway.answer(ALICE, uncut.id), await transcript(app, Slug("uncut"))
+    answer, lines = await app.gateway.answer(uncut), await transcript(app, Slug("uncut"))
     for index in range(len(whole) + 1):
         turn = await say(app, "go", Slug(f"cut-{index}"))
         before = await within(some(app, turn, index))
         assert len(before) == index
         assert (await ended(app, turn)).status == "done"
-        assert await app.gateway.answer(ALICE, turn.id) == answer
+        assert await app.gateway.answer(turn) == answer
         assert sorted(await transcript(app, Slug(f"cut-{index}"))) == sorted(lines)  # tools may answer in any order
         events = await told(app, turn)
         assert before + await told(app, turn, index) == events
@@ -207,7 +207,7 @@ async def test_readers_come_back_to_another_process_and_go_on_where_they_were(ro
     readers.check(log)
     assert [event for event in log if isinstance(event, Closed)] == [Closed(0, True), Closed(1, True), Closed(2)]
     assert (await ended(app, turn)).status == "done"
-    assert await app.gateway.answer(ALICE, turn.id) == texts(log)[2]
+    assert await app.gateway.answer(turn) == texts(log)[2]
 
 
 async def test_a_finished_turn_is_followed_from_any_event_after_a_restart(rooms: Rooms) -> None:

@@ -37,7 +37,7 @@ async def test_a_turn_answers_and_the_log_holds_what_was_said(rooms: Rooms) -> N
     turn = await ask(app, "hello")
     assert turn.status == "done"
     assert await transcript(app) == ["user: hello", "assistant: you said: hello"]
-    assert await app.gateway.answer(ALICE, turn.id) == "you said: hello"
+    assert await app.gateway.answer(turn) == "you said: hello"
     assert await tip(app) == turn.id
 
 

@@ -113,8 +113,7 @@ async def told(call: Call, turn_id: TurnId, turn: Turn) -> AsyncGenerator[bytes,
     async for _, event in call.gateway.follow_on(turn):
         for line in telling.take(event):
             yield data_line(line)
-    turn = await call.gateway.turn(call.caller.principal, turn.id)
-    shown = await _shown(call, turn_id, turn)
+    shown = await _shown(call, turn_id, await call.gateway.ended(turn))
     yield data_line(
         telling.line(f"run.{shown['status']}", output=shown["output"], usage=shown["usage"], error=shown["error"])
     )
@@ -195,7 +194,7 @@ async def _shown(call: Call, turn_id: TurnId, turn: Turn) -> dict[str, Any]:
         "created_at": turn.created_at,
         "updated_at": turn.ended_at or turn.cancel_at or turn.claimed_at or turn.created_at,
         "last_event": _last_event(turn),
-        "output": await call.gateway.answer(call.caller.principal, turn.id) if turn.ended else None,
+        "output": await call.gateway.answer(turn) if turn.ended else None,
         "error": turn.failure.message if turn.failure else None,
         "usage": {
             "input_tokens": usage.input_tokens,

@@ -29,10 +29,9 @@ async def told(call: Call, session_id: str, turn: Turn) -> AsyncGenerator[bytes,
     async for _, event in call.gateway.follow_on(turn):
         for line in telling.take(event):
             yield line
-    ended = await call.gateway.turn(call.caller.principal, turn.id)
-    brought = {d.id for d in ended.input.drafts}
-    entries = await call.gateway.output(call.caller.principal, turn.id)
-    for line in telling.end(ended, [entry for entry in entries if entry.id not in brought]):
+    outcome = await call.gateway.answered(turn)
+    brought = {d.id for d in outcome.turn.input.drafts}
+    for line in telling.end(outcome.turn, [entry for entry in outcome.entries if entry.id not in brought]):
         yield line
 
 

@@ -124,7 +124,7 @@ async def chat(call: Call) -> Response:
     ended = await call.gateway.ended(turn)
     if ended.failure is not None:
         raise TurnFailed(ended.failure.code, ended.failure.message)
-    text = await call.gateway.answer(call.caller.principal, turn.id)
+    text = await call.gateway.answer(ended)
     completion = {
         "object": "hermes.session.chat.completion",
         "session_id": call.path("id"),

@@ -262,9 +262,9 @@ class Gateway(Upkeep):
             return [structs.replace(holder, body=attach(holder.body, blobs)) for holder in holders]
         return holders
 
-    async def answer(self, principal: PrincipalId, turn_id: TurnId) -> str:
-        """The last thing a turn said."""
-        bodies = [entry.body for entry in await self.output(principal, turn_id)]
+    async def answer(self, turn: Turn) -> str:
+        """The last thing that a turn said which was submitted or read."""
+        bodies = [entry.body for entry in await self._db.read(log.entries_of_turn, turn)]
         said = [body.text for body in bodies if isinstance(body, Message) and body.role == "assistant"]
         return said[-1] if said else ""
 
@@ -273,7 +273,7 @@ class Gateway(Upkeep):
     async def rename(self, principal: PrincipalId, handle: Handle, title: str) -> Conversation:
         """Change the title people see; whoever watches the conversation is told."""
         conversation = await super().rename(principal, handle, title)
-        self._live.admitted(conversation.id)
+        self._live.nudge(conversation.id)
         self._db.tell(Hint("admitted", conversation.id))
         return conversation
 
