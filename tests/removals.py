@@ -169,7 +169,7 @@ REMOVALS = [
     Removal(
         ONCE,
         "another request under the same key is refused",
-        [Change(TURNS_PY, "if turn.request_hash != dedup.request_hash:", "if turn.request_hash == ():")],
+        [Change(TURNS_PY, "if turn.request_hash != request_hash:", "if turn.request_hash == ():")],
         ["store/test_admission.py::test_the_same_dedup_key_with_another_request_is_refused[*]"],
     ),
     Removal(

@@ -112,6 +112,23 @@ def test_commands_are_answered_and_reach_no_model(platform: Platform, serving: S
     assert len(said_in(server.client, conversation)) == 2
 
 
+def test_a_chat_goes_on_in_a_fork_and_chooses_who_answers_also_where_the_command_comes_twice(
+    platform: Platform, serving: Serving
+) -> None:
+    server = serving(platform)
+    platform.say(server, "home", "the old talk")
+    platform.heard("home")
+    message = platform.say(server, "home", "/fork aside")
+    assert "This is a fork" in platform.heard("home", 2)[1]
+    platform.say(server, "home", "/fork aside", again=message)
+    platform.say(server, "home", "/model demo")
+    assert platform.heard("home", 3)[2] == "demo answers here from now on."
+    platform.say(server, "home", "in the fork")
+    assert 'seen: 3 messages, first "the old talk"' in platform.heard("home", 4)[3]
+    forked, old = conversations(server.client)
+    assert [len(said_in(server.client, found)) for found in (forked, old)] == [4, 2]
+
+
 def test_after_new_the_context_is_fresh_for_ever_on_and_resume_goes_back(platform: Platform, serving: Serving) -> None:
     """Story 3: the message after a reset sees nothing of before, the one after that sees it; also after a restart."""
     server = serving(platform)

@@ -134,7 +134,7 @@ class Dedup(Struct, frozen=True):
     """What tells a retry: the key that the client chose, and a hash of what it asked for."""
 
     key: str
-    request_hash: str | None
+    request_hash: str
 
 
 class Submission(Struct, frozen=True, kw_only=True):

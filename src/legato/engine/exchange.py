@@ -6,6 +6,7 @@ A channel that is down stops nothing else.
 """
 
 import asyncio
+import hashlib
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
@@ -283,7 +284,7 @@ class _Line:
             previous = await self._db.read(inbox.previous, principal, address)
             text = f"/resume {previous}" if previous else text
         key = inbound.key
-        dedup = Dedup(f"{key.channel} {key.account} {key.message}", None)
+        dedup = Dedup(f"{key.channel} {key.account} {key.message}", _hash(inbound.text))
         try:
             reply = await commands.run(commands.Desk(self._gateway, principal, here, dedup), text)
             said = reply.text
@@ -362,6 +363,10 @@ class _Gathering:
             await self._after.finish()
             self._after = None
         await self._admit(self.principal, self.messages)
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _draft(inbound: Inbound) -> Draft:

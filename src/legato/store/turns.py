@@ -177,16 +177,20 @@ async def end_of(tx: Tx, turn_id: TurnId) -> int:
 async def _same_submission(tx: Tx, submission: Submission) -> Turn | None:
     if submission.dedup_key is None:
         return await _retried(tx, submission)
-    return await repeated(tx, submission.principal, Dedup(submission.dedup_key, submission.request_hash))
+    return await _by_key(tx, submission.principal, submission.dedup_key, submission.request_hash)
 
 
 async def repeated(tx: Tx, principal: PrincipalId, dedup: Dedup) -> Turn | None:
     """The turn that was admitted under a key, for the same request."""
-    row = await one(tx.run("find_turn_by_dedup", principal=principal, dedup_key=dedup.key))
+    return await _by_key(tx, principal, dedup.key, dedup.request_hash)
+
+
+async def _by_key(tx: Tx, principal: PrincipalId, key: str, request_hash: str | None) -> Turn | None:
+    row = await one(tx.run("find_turn_by_dedup", principal=principal, dedup_key=key))
     if row is None:
         return None
     turn = _turn(row)
-    if turn.request_hash != dedup.request_hash:
+    if turn.request_hash != request_hash:
         raise DedupMismatch()
     return turn
 
