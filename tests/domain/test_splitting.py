@@ -1,5 +1,7 @@
 """Long answers as messages that a platform takes."""
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -36,12 +38,62 @@ def test_a_block_of_code_is_closed_and_opened_again() -> None:
     assert parts[1].startswith("```python\n")
 
 
-@given(st.text(alphabet="ab .\n`#~é漢😀", max_size=600), st.integers(40, 200))
-def test_no_message_is_too_long_and_no_word_is_lost(text: str, limit: int) -> None:
-    parts = split(text, limit, utf16)
-    assert all(utf16(part) <= limit for part in parts)
-    kept = [char for part in parts for char in part if char in "abé漢😀"]
-    assert [char for char in text if char in "abé漢😀"] == kept or "```" in text or "~~~" in text
+pieces = st.sampled_from(
+    ["a", "b. ", "é漢", "😀", "`", "~", " ", "\n", "```", "\n```\n", "\n```python\n", "~~~~", "x" * 70, "😀" * 40]
+)
+texts = st.lists(pieces, max_size=120).map("".join)
+
+
+@given(texts, st.integers(40, 200), st.sampled_from([len, utf16]))
+def test_no_message_is_too_long_and_no_word_is_lost(text: str, limit: int, size: Callable[[str], int]) -> None:
+    """Whatever the text is: all of it but fences and blanks is there in its order, in a few messages of which none is
+    blank."""
+    parts = split(text, limit, size)
+    assert all(size(part) <= limit and part.strip() for part in parts)
+    assert len(parts) <= 1 + 32 * size(text) // limit
+    shown = iter("".join(parts))
+    assert all(letter in shown for letter in text if letter not in "`~ \n")
+    if "``" not in text and "~~" not in text:
+        assert "".join("".join(parts).split()) == "".join(text.split())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "```" + "x" * 6000,
+        "```" + "😀" * 3000,
+        "```json " + '{"a": 1}' * 800 + "```",
+        "```json " + '{"a": 1}' * 800 + "\n```",
+        "```\n" + "x" * 6000 + "\n```",
+        "~~~" + "x " * 3000 + "~~~",
+        "`" * 6000,
+    ],
+)
+def test_one_long_line_with_a_fence_is_two_messages(text: str) -> None:
+    parts = split(text, 4000, utf16)
+    assert len(parts) == 2
+    assert all(utf16(part) <= 4000 for part in parts)
+
+
+def test_a_line_that_ends_the_code_it_begins_leaves_no_block_open() -> None:
+    parts = split("```one line of code```\n\n" + "words " * 30, 100)
+    assert not any("```" in part for part in parts[1:])
+
+
+def test_a_block_that_ends_where_it_is_cut_is_not_opened_again() -> None:
+    code = "\n".join(["some code"] * 8)
+    assert split(f"```\n{code}\n```\n\nDone.", 93) == [f"```\n{code}\n```", "Done."]
+
+
+def test_what_is_blank_is_no_message() -> None:
+    assert split(" \n ", 100) == []
+    assert [part.strip() for part in split("a" + " " * 500 + "b", 100)] == ["a", "b"]
+
+
+@pytest.mark.parametrize("limit", [1, 2, 7])
+def test_a_limit_that_nothing_fits_in_is_no_endless_task(limit: int) -> None:
+    assert "".join(split("😀" * 9, limit, utf16)) == "😀" * 9
+    assert split("```python\n" + "😀 " * 9 + "\n```", limit, utf16)
 
 
 @pytest.mark.parametrize("limit", [50, 100, 4096])
