@@ -102,11 +102,17 @@ async def opened(home: Path, channel: Own, environ: dict[str, str] | None = None
         yield app
 
 
+def delivering() -> int:
+    """How many tasks deliver."""
+    return sum(getattr(task.get_coro(), "__qualname__", "") == "Deliverer.run" for task in asyncio.all_tasks())
+
+
 async def test_a_channel_that_fails_in_a_way_of_its_own_is_tried_again_and_says_no_secret(tmp_path: Path) -> None:
     """What it was sending is in doubt, is noted in the conversation, and the gateway lives on."""
     channel = Wild()
     async with opened(tmp_path / "home", channel) as app:
         assert channel.tries == 2
+        assert delivering() == 1
         await channel.say("reply only hello")
 
         async def doubted() -> bool:

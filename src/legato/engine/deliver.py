@@ -7,7 +7,7 @@ repetition gets it again.
 
 import asyncio
 from contextlib import suppress
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec import json
 
@@ -67,9 +67,7 @@ class Preview:
         except Exception as error:  # noqa: BLE001 - the channel pump: the delivery says it all
             logger.info("an answer is not shown as it comes", turn=self.turn.id, error=told(error))
         finally:
-            reading.cancel()
-            with suppress(asyncio.CancelledError, LegatoError):
-                await reading
+            await stopped(reading)
 
     async def _read(self) -> None:
         """The text of the last message that the model has begun."""
@@ -232,6 +230,13 @@ def _shown(body: dict[str, str]) -> str:
     asked = body.get("asked", "")
     quoted = "\n".join(f"> {line}".rstrip() for line in asked.splitlines())
     return f"{quoted}\n\n{body['text']}" if quoted else body["text"]
+
+
+async def stopped(*tasks: asyncio.Future[Any]) -> None:
+    """Cancel tasks and wait until all of them have ended, however each does."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def told(error: Exception) -> str:

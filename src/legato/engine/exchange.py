@@ -21,7 +21,7 @@ from legato.domain.handles import Address, ById
 from legato.domain.ids import PrincipalId
 from legato.domain.turns import Busy, Dedup, Input, Submission, Turn
 from legato.engine import commands, metrics
-from legato.engine.deliver import Deliverer, Preview, told
+from legato.engine.deliver import Deliverer, Preview, stopped, told
 from legato.engine.gateway import Gateway
 from legato.engine.protocols import Channel, Editing, Hooked, NotSent
 from legato.engine.resets import Reset
@@ -140,10 +140,7 @@ class _Line:
                 if listening.done():
                     return listening.result()
         finally:
-            for task in (listening, delivering):
-                task.cancel()
-                with suppress(asyncio.CancelledError, LegatoError):
-                    await task
+            await stopped(listening, delivering)
 
     def up(self) -> None:
         if not self.state.up:
@@ -270,9 +267,7 @@ class _Line:
                 await self.channel.typing(address)
                 await asyncio.wait({ended}, timeout=TYPING_EVERY)
         finally:
-            ended.cancel()
-            with suppress(asyncio.CancelledError, LegatoError):
-                await ended
+            await stopped(ended)
 
     # -- commands
 
