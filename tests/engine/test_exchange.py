@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +14,16 @@ from legato.app import LOCAL, App, open_app
 from legato.config import load
 from legato.domain.attachments import Blob
 from legato.domain.channels import Attached, Inbound, Sender
-from legato.domain.entries import Message
+from legato.domain.entries import Message, Note
 from legato.domain.handles import Address
 from legato.domain.turns import Usage
 from legato.engine.exchange import ChannelSettings
 from legato.engine.protocols import Finished, Inlet, ModelEvent, ModelRequest, TextChunk
+from legato.store import figures
+from legato.store.database import Tx
 
 SECRET = "https://example.org/bot-with-a-secret"
-HOME = Address("own", "bot", "home")
+HOME, AWAY = Address("own", "bot", "home"), Address("own", "bot", "away")
 ANN = Sender("own", "bot", "ann", "Ann")
 WORDS = "some words that are long enough to be shown before there are more, "
 
@@ -45,7 +48,7 @@ class Own:
 
     async def say(self, text: str, message: str = "1", **more: Any) -> None:
         assert self.inlet is not None
-        await self.inlet.take(Inbound(address=HOME, sender=ANN, message=message, text=text, **more))
+        await self.inlet.take(Inbound(**{"address": HOME, "sender": ANN, "message": message, "text": text, **more}))
 
     async def send(self, address: Address, text: str, *, key: str, reply_to: str | None = None) -> str:
         self.sent.append(text)
@@ -168,3 +171,32 @@ async def test_what_is_said_next_is_heard_next_though_what_was_said_before_takes
 
         await until(both)
         assert await said() == ["reply only first", "reply only second"]
+
+
+async def test_a_conversation_that_is_busy_holds_up_no_answer_of_another(tmp_path: Path) -> None:
+    """It is noted there that an answer may not have arrived, when its turn comes; nobody waits for that."""
+    channel = Own()
+    async with opened(tmp_path / "home", channel) as app:
+        await channel.say("reply only one")
+        await until(partial(delivered, app, "sent"))
+        await channel.say("sleep 3600", "2")
+        await app.db.write(left_by_a_dead_process)
+        await until(partial(delivered, app, "unknown"))
+        await channel.say("reply only elsewhere", "3", address=AWAY)
+        await until(partial(delivered, app, "sent"))
+        assert channel.sent == ["one", "elsewhere"]
+        await channel.say("/stop", "4")
+
+        async def noted() -> bool:
+            return any(isinstance(entry.body, Note) for entry in await app.gateway.transcript(LOCAL, HOME))
+
+        await until(noted)
+
+
+async def delivered(app: App, status: str) -> bool:
+    """Whether an answer has come so far."""
+    return status in (await app.db.read(figures.of_store)).deliveries
+
+
+async def left_by_a_dead_process(tx: Tx) -> None:
+    await tx.script("update deliveries set status = 'sending', owner = 'dead'")

@@ -12,11 +12,11 @@ from typing import Any, Literal
 from msgspec import json
 
 from legato.domain.channels import split
-from legato.domain.entries import Note
+from legato.domain.entries import Note, draft
 from legato.domain.events import Delta, Opened
 from legato.domain.handles import Address, ById
 from legato.domain.ids import NodeId, TurnId
-from legato.domain.turns import Turn
+from legato.domain.turns import Input, Submission, Turn
 from legato.engine import metrics
 from legato.engine.gateway import Gateway
 from legato.engine.protocols import Channel, Doubtful, Editing, NotSent, Rejected
@@ -211,13 +211,15 @@ class Deliverer:
         await self._note(delivery, settled, why)
 
     async def _note(self, delivery: Delivery, settled: Literal["dead", "unknown"], why: str) -> None:
+        """Say it in the conversation once its turn comes, which is not waited for: others are owed answers."""
         logger.error("an answer did not arrive", delivery=delivery.id, turn=delivery.turn_id, status=settled, why=why)
         word = "did not arrive" if settled == "dead" else "may not have arrived"
         address = Address.parse(delivery.address)
         note = Note(f"An answer {word} at {address.channel} {address.chat}: {why}", reason="delivery")
-        turn = await self._db.read(turns.get, delivery.turn_id)
         try:
-            await self._gateway.add(turn.principal, ById(turn.conversation_id), [note])
+            turn = await self._db.read(turns.get, delivery.turn_id)
+            target, given = ById(turn.conversation_id), Input((draft(note),))
+            await self._gateway.submit(Submission(principal=turn.principal, target=target, input=given, kind="upkeep"))
         except LegatoError as error:
             logger.warning("not noted in the conversation", delivery=delivery.id, error=error.message)
 
