@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from engine.scripted import Scripted
 from engine.waiting import until, within
 from legato.app import LOCAL, App, open_app
 from legato.config import load
@@ -16,7 +17,7 @@ from legato.domain.attachments import Blob
 from legato.domain.channels import Attached, Inbound, Sender
 from legato.domain.entries import Message, Note
 from legato.domain.handles import Address
-from legato.domain.turns import Usage
+from legato.domain.turns import Busy, Usage
 from legato.engine.exchange import ChannelSettings
 from legato.engine.protocols import Finished, Inlet, ModelEvent, ModelRequest, TextChunk
 from legato.store import figures
@@ -93,9 +94,11 @@ class Slow:
 
 
 @asynccontextmanager
-async def opened(home: Path, channel: Own, environ: dict[str, str] | None = None, **models: Any) -> AsyncIterator[App]:
+async def opened(
+    home: Path, channel: Own, environ: dict[str, str] | None = None, busy: Busy = "queue", **models: Any
+) -> AsyncIterator[App]:
     config, _ = load(home, environ=environ or {})
-    settings = ChannelSettings(allow=frozenset({"ann"}), gather=0.0)
+    settings = ChannelSettings(allow=frozenset({"ann"}), gather=0.0, busy=busy)
     async with open_app(config, models=models or None, channels={"own": (channel, settings)}) as app:
 
         async def connected() -> bool:
@@ -148,6 +151,48 @@ async def test_an_answer_is_shown_as_it_comes_and_its_message_becomes_the_answer
         assert channel.edits[-1] == ("m1", WORDS + "and the end.")
         assert len(channel.sent) == 1
         assert await app.gateway.undelivered(LOCAL) == []
+
+
+async def test_a_message_that_joins_a_turn_is_shown_no_answer_of_its_own(tmp_path: Path) -> None:
+    channel, model = Own(), Scripted()
+    async with opened(tmp_path / "home", channel, busy="steer", scripted=model):
+        await within(channel.say("look for it"))
+        first = await model.asked()
+        await within(channel.say("be quick", "2"))
+        first.call("look")
+        first.finish()
+        second = await model.asked()
+        for n in range(3):  # as often as another preview needs to begin
+            second.say(WORDS)
+
+            async def shown(words: str = (WORDS * (n + 1)).rstrip()) -> bool:
+                return f"{words} …" in [*channel.sent, *(text for _, text in channel.edits)]
+
+            await until(shown)
+        second.finish("and the end.")
+
+        async def answered() -> bool:
+            return channel.edits[-1] == ("m1", WORDS * 3 + "and the end.")
+
+        await until(answered)
+        assert len(channel.sent) == 1
+
+
+async def test_what_is_shown_of_an_answer_that_was_stopped_stays_and_promises_no_more(tmp_path: Path) -> None:
+    channel = Own()
+    async with opened(tmp_path / "home", channel, slow=Slow()):
+        await within(channel.say("tell me"))
+
+        async def shown() -> bool:
+            return channel.sent == [WORDS.rstrip() + " …"]
+
+        await until(shown)
+        await within(channel.say("/stop", "2"))
+
+        async def left() -> bool:
+            return channel.edits == [("m1", WORDS.rstrip())]
+
+        await until(left)
 
 
 @pytest.mark.parametrize("then", [{}, {"group": True}], ids=["said", "said aside"])

@@ -37,37 +37,46 @@ PREVIEW_LEAST = 30
 
 class Preview:
     """Shows an answer as it comes, in one message that is changed again and again. The last change is the answer
-    itself, and is the delivery's."""
+    itself, and is the delivery's; where there will be none, because the turn was stopped, it is ours."""
 
     def __init__(self, db: Database, gateway: Gateway, channel: Channel, address: Address, turn: Turn) -> None:
         self._db, self._gateway, self._channel, self._address = db, gateway, channel, address
         self.turn = turn
-        self._text = ""
+        self._text, self._shown, self._message = "", "", ""
 
     async def run(self) -> None:
         """Until the turn has ended. What cannot be shown is left to the delivery."""
         reading = asyncio.create_task(self._read())
-        message, shown = "", ""
         try:
             while not reading.done():
                 await asyncio.wait({reading}, timeout=PREVIEW_EVERY)
-                text = self._text
-                if reading.done() or text == shown or len(text) < PREVIEW_LEAST:
+                if reading.done() or self._text == self._shown or len(self._text) < PREVIEW_LEAST:
                     continue
-                shown = text
-                part = split(text.rstrip() + " …", self._channel.limit, self._channel.size)[0]
-                if message:
-                    assert isinstance(self._channel, Editing)
-                    await self._channel.edit(self._address, message, part)
-                else:
-                    message = await self._channel.send(
-                        self._address, part, key=f"preview {self.turn.id}", reply_to=self.turn.input.reply_to
-                    )
-                    await self._db.write(outbox.add_preview, self.turn.id, self._address.value, message)
+                if not self._message and (await self._now()).id != self.turn.id:
+                    return  # it joined another, whose preview shows the answer
+                self._shown = self._text
+                await self._show(self._shown.rstrip() + " …")
+            await reading
+            if self._message and (await self._now()).status == "cancelled":  # nothing more will come
+                await self._show(self._text.rstrip() or self._shown.rstrip())
         except Exception as error:  # noqa: BLE001 - the channel pump: the delivery says it all
             logger.info("an answer is not shown as it comes", turn=self.turn.id, error=told(error))
         finally:
             await stopped(reading)
+
+    async def _now(self) -> Turn:
+        return await self._gateway.turn(self.turn.principal, self.turn.id)
+
+    async def _show(self, text: str) -> None:
+        part = split(text, self._channel.limit, self._channel.size)[0]
+        if self._message:
+            assert isinstance(self._channel, Editing)
+            await self._channel.edit(self._address, self._message, part)
+        else:
+            self._message = await self._channel.send(
+                self._address, part, key=f"preview {self.turn.id}", reply_to=self.turn.input.reply_to
+            )
+            await self._db.write(outbox.add_preview, self.turn.id, self._address.value, self._message)
 
     async def _read(self) -> None:
         """The text of the last message that the model has begun."""
