@@ -648,6 +648,18 @@ REMOVALS = [
         ["store/test_outbox.py::test_only_what_a_dead_node_was_sending_is_in_doubt[*]"],
     ),
     Removal(
+        OWED,
+        "only who sends an answer settles it",
+        [
+            Change(
+                OUTBOX_SQL,
+                "and owner = :node returning id;\n\n-- name: part_sent",
+                "and (owner is not null or owner = :node) returning id;\n\n-- name: part_sent",
+            )
+        ],
+        ["store/test_outbox.py::test_whoever_no_longer_sends_an_answer_has_no_say_in_it[*]"],
+    ),
+    Removal(
         LEAVE,
         "whoever stops following stops nothing",
         [

@@ -265,7 +265,7 @@ async def _deliveries(teller: Teller) -> None:
     for status, message in (("sent", "m1"), ("unknown", None), ("dead", None)):
         delivery = await teller.db.write(outbox.take, NODE)
         assert delivery is not None
-        await teller.db.write(outbox.settle, delivery.id, status, message)
+        await teller.db.write(outbox.settle, delivery.id, NODE, status, message)
     assert await teller.db.write(outbox.take, NODE) is not None
 
 

@@ -139,7 +139,7 @@ async def test_answers_to_an_address_are_sent_in_order_one_at_a_time(db: Databas
     assert (first.body, first.status, first.attempts) == ('{"text":"one","asked":"hello"}', "sending", 1)
     assert await taken(db, N2) == '{"text":"three","asked":"hello"}'
     assert await taken(db, N2) is None
-    await db.write(outbox.settle, first.id, "sent", "m-1")
+    await db.write(outbox.settle, first.id, N1, "sent", "m-1")
     assert await taken(db, N2) == '{"text":"two","asked":"hello"}'
     [kept] = await db.read(outbox.of_turn, first.turn_id)
     assert (kept.status, kept.platform_message_id) == ("sent", "m-1")
@@ -151,7 +151,7 @@ async def test_an_answer_that_is_put_back_goes_before_the_later_ones(db: Databas
     await say(db, WORK, "one")
     await say(db, WORK, "two")
     first = await db.write(outbox.take, N1)
-    await db.write(outbox.settle, first.id, "pending", None)
+    await db.write(outbox.settle, first.id, N1, "pending", None)
     again = await db.write(outbox.take, N2)
     assert (again.id, again.attempts) == (first.id, 2)
 
@@ -162,8 +162,8 @@ async def test_a_settled_answer_is_never_sent_again(db: Database, end_as) -> Non
     await bind(db, WORK, CHAT)
     turn_id = await say(db, WORK, "one")
     first = await db.write(outbox.take, N1)
-    await db.write(outbox.settle, first.id, end_as, None)
-    await db.write(outbox.settle, first.id, "pending", None)
+    await db.write(outbox.settle, first.id, N1, end_as, None)
+    await db.write(outbox.settle, first.id, N1, "pending", None)
     assert [d.status for d in await db.read(outbox.of_turn, turn_id)] == [end_as]
     assert await taken(db) is None
 
@@ -187,12 +187,31 @@ async def test_only_what_a_dead_node_was_sending_is_in_doubt(db: Database) -> No
         '{"text":"two","asked":"hello"}': "pending",
         '{"text":"three","asked":"hello"}': "sending",
     }
-    await db.write(outbox.settle, one.id, "sent", "late")
+    await db.write(outbox.settle, one.id, N1, "sent", "late")
     assert (await db.read(outbox.of_turn, one.turn_id))[0].status == "unknown"
     assert await taken(db, N2) == '{"text":"two","asked":"hello"}'
     await db.write(nodes.end, N2)
     assert len(await db.write(outbox.doubt)) == 2
     assert (await db.read(outbox.of_turn, three.turn_id))[0].status == "unknown"
+
+
+async def test_whoever_no_longer_sends_an_answer_has_no_say_in_it(db: Database) -> None:
+    """A node overslept its lease, a person said to try again, and another node sends it now."""
+    await bind(db, WORK, CHAT)
+    turn_id = await say(db, WORK, "one")
+    await enter(db, N1)
+    first = await db.write(outbox.take, N1)
+    assert await db.write(outbox.part_sent, first.id, N1, 1, "m-1")
+    await expire(db, N1)
+    await db.write(outbox.doubt)
+    await db.write(outbox.resend, ALICE, first.id)
+    await enter(db, N2)
+    assert await taken(db, N2)
+    assert not await db.write(outbox.part_sent, first.id, N1, 2, "late")
+    assert not await db.write(outbox.settle, first.id, N1, "sent", "late")
+    [sending] = await db.read(outbox.of_turn, turn_id)
+    assert (sending.status, sending.parts_sent, sending.platform_message_id) == ("sending", 1, "m-1")
+    assert await db.write(outbox.settle, first.id, N2, "sent", "m-2")
 
 
 async def test_an_end_that_owes_nothing_new_is_still_an_end(db: Database) -> None:

@@ -420,7 +420,7 @@ async def test_eight_senders_never_have_two_answers_to_one_address_in_flight(cro
             break
         assert len({d.address for d in taken}) == len(taken)
         for delivery in taken:
-            await db.write(outbox.settle, delivery.id, "sent", None)
+            await db.write(outbox.settle, delivery.id, N1, "sent", None)
         sent += taken
     assert len({d.id for d in sent}) == len(sent) == 9
     for address in {d.address for d in sent}:

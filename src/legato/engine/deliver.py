@@ -168,7 +168,9 @@ class Deliverer:
                 message = (await self._in_place_of_preview(delivery, address, parts[0]) if place == 0 else None) or (
                     await self._channel.send(address, parts[place], key=key, reply_to=reply_to)
                 )
-                await self._db.write(outbox.part_sent, delivery.id, place + 1, message)
+                if not await self._db.write(outbox.part_sent, delivery.id, self._node, place + 1, message):
+                    logger.warning("an answer is no longer ours to send", delivery=delivery.id)
+                    return
         except NotSent as error:
             await self._put_back(delivery, message, error)
         except Rejected as error:
@@ -183,8 +185,7 @@ class Deliverer:
         except Exception as error:  # noqa: BLE001 - the channel pump: nobody knows what it did before it failed
             await self._give_up(delivery, message, "unknown", told(error))
         else:
-            await self._db.write(outbox.settle, delivery.id, "sent", message)
-            self._count("sent")
+            await self._settle(delivery, "sent", message)
 
     async def _in_place_of_preview(self, delivery: Delivery, address: Address, text: str) -> str | None:
         """Let the message that showed the answer as it came become the answer; returns its id, if there is one."""
@@ -208,16 +209,14 @@ class Deliverer:
         wait = error.retry_after
         if wait is None:
             wait = WAITS[min(delivery.attempts - 1, len(WAITS) - 1)]
-        await self._db.write(outbox.settle, delivery.id, "pending", message, error=error.message, wait=wait)
-        self._count("again")
+        await self._settle(delivery, "pending", message, error=error.message, wait=wait)
 
     async def _give_up(
         self, delivery: Delivery, message: str | None, settled: Literal["dead", "unknown"], why: str
     ) -> None:
         """Settle what did not arrive, and say so in the conversation."""
-        await self._db.write(outbox.settle, delivery.id, settled, message, error=why)
-        self._count(settled)
-        await self._note(delivery, settled, why)
+        if await self._settle(delivery, settled, message, error=why):
+            await self._note(delivery, settled, why)
 
     async def _note(self, delivery: Delivery, settled: Literal["dead", "unknown"], why: str) -> None:
         """Say it in the conversation once its turn comes, which is not waited for: others are owed answers."""
@@ -232,8 +231,18 @@ class Deliverer:
         except LegatoError as error:
             logger.warning("not noted in the conversation", delivery=delivery.id, error=error.message)
 
-    def _count(self, status: str) -> None:
-        metrics.DELIVERED.labels(self._channel.kind, status).inc()
+    async def _settle(
+        self,
+        delivery: Delivery,
+        status: Literal["pending", "sent", "unknown", "dead"],
+        message: str | None,
+        **more: Any,
+    ) -> bool:
+        """Write down what came of it, if it is still ours to say."""
+        ours = await self._db.write(outbox.settle, delivery.id, self._node, status, message, **more)
+        if ours:
+            metrics.DELIVERED.labels(self._channel.kind, "again" if status == "pending" else status).inc()
+        return ours
 
 
 def _shown(body: dict[str, str]) -> str:

@@ -85,26 +85,31 @@ async def take(tx: Tx, node: NodeId, channel: str = "") -> Delivery | None:
 async def settle(
     tx: Tx,
     delivery_id: int,
+    node: NodeId,
     status: Literal["pending", "sent", "unknown", "dead"],
     platform_message_id: str | None,
     *,
     error: str | None = None,
     wait: float = 0.0,
-) -> None:
-    """Record how sending went; `pending` puts it back for another try, after a while."""
-    await tx.run(
+) -> bool:
+    """Record how sending went; `pending` puts it back for another try, after a while. Whether it was the node's to
+    say: one that overslept its lease sends it no longer."""
+    settled = await tx.run(
         "settle_delivery",
         id=delivery_id,
+        node=node,
         status=status,
         platform_message_id=platform_message_id,
         error=error,
         wait=wait,
     )
+    return bool(settled)
 
 
-async def part_sent(tx: Tx, delivery_id: int, parts: int, platform_message_id: str | None) -> None:
-    """Record that so many messages of a long answer have arrived."""
-    await tx.run("part_sent", id=delivery_id, parts=parts, platform_message_id=platform_message_id)
+async def part_sent(tx: Tx, delivery_id: int, node: NodeId, parts: int, platform_message_id: str | None) -> bool:
+    """Record that so many messages of a long answer have arrived. Whether the node may go on."""
+    told = {"id": delivery_id, "node": node, "parts": parts, "platform_message_id": platform_message_id}
+    return bool(await tx.run("part_sent", **told))
 
 
 async def add_preview(tx: Tx, turn_id: TurnId, address: str, message: str) -> None:

@@ -18,12 +18,12 @@ returning {delivery};
 -- name: settle_delivery
 update deliveries set status = :status, owner = null, platform_message_id = :platform_message_id, error = :error,
 not_before = {now} + :wait, updated_at = {now}
-where id = :id and status = 'sending' returning id;
+where id = :id and status = 'sending' and owner = :node returning id;
 
 -- name: part_sent
 -- So much of a long answer has arrived.
 update deliveries set parts_sent = :parts, platform_message_id = :platform_message_id, updated_at = {now}
-where id = :id and status = 'sending' returning id;
+where id = :id and status = 'sending' and owner = :node returning id;
 
 -- name: resend_delivery
 -- A person decides that it is to be tried again, from the first part that is not known to have arrived.
