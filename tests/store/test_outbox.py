@@ -8,8 +8,9 @@ from legato.domain.entries import Message, Note, Text, draft
 from legato.domain.handles import Address, Slug
 from legato.domain.turns import Input, Lease, Outcome, Submission
 from legato.errors import Defect
-from legato.store import directory, nodes, outbox, turns
+from legato.store import directory, nodes, outbox, search, turns
 from legato.store.database import Database
+from legato.store.verify import verify
 
 WORK = Slug("work")
 CHAT, OTHER = Address("chat", "bot", "1"), Address("chat", "bot", "2")
@@ -212,6 +213,25 @@ async def test_whoever_no_longer_sends_an_answer_has_no_say_in_it(db: Database) 
     [sending] = await db.read(outbox.of_turn, turn_id)
     assert (sending.status, sending.parts_sent, sending.platform_message_id) == ("sending", 1, "m-1")
     assert await db.write(outbox.settle, first.id, N2, "sent", "m-2")
+
+
+async def test_what_was_sent_long_ago_is_not_kept_twice_and_what_was_not_is_kept_whole(db: Database) -> None:
+    """The log has the answer; its delivery keeps no copy, and the message that showed it is forgotten. The store is as
+    it should be."""
+    await bind(db, WORK, CHAT, OTHER)
+    turn_id = await say(db, WORK, "one")
+    for address in (CHAT, OTHER):
+        await db.write(outbox.add_preview, turn_id, address.value, "m-1")
+    first = await db.write(outbox.take, N1)
+    await db.write(outbox.settle, first.id, N1, "sent", "m-1")
+    await search.index_some(db)
+    assert await db.write(turns.prune_events, -1.0)
+    assert {d.address: (d.status, d.body) for d in await db.read(outbox.of_turn, turn_id)} == {
+        CHAT.value: ("sent", '{"text":""}'),
+        OTHER.value: ("pending", '{"text":"one","asked":"hello"}'),
+    }
+    assert [await db.read(outbox.preview, turn_id, address.value) for address in (CHAT, OTHER)] == [None, "m-1"]
+    assert [finding async for finding in verify(db)] == []
 
 
 async def test_an_end_that_owes_nothing_new_is_still_an_end(db: Database) -> None:

@@ -133,6 +133,12 @@ async def requeue_doubtful(tx: Tx, channel: str) -> int:
     return len(await tx.run("requeue_doubtful", channel=channel))
 
 
+async def forget(tx: Tx, turn_id: TurnId) -> None:
+    """Keep no copy of a turn's answer where it was sent; what was not, or may not have been, is kept."""
+    await tx.run("forget_sent", turn=turn_id)
+    await tx.run("forget_previews", turn=turn_id)
+
+
 async def undelivered(tx: Tx, principal: PrincipalId, limit: int) -> list[Undelivered]:
     """What did not arrive, or may not have."""
     return [Undelivered(*row) for row in await tx.run("undelivered", principal=principal, limit=limit)]

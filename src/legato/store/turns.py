@@ -551,10 +551,11 @@ async def events_from(tx: Tx, turn_id: TurnId, n: int) -> tuple[Turn, list[AnyEv
 
 
 async def prune_events(tx: Tx, age: float, limit: int = 100) -> int:
-    """Forget the events of turns that ended long ago; their entries say the same."""
+    """Forget the events of turns that ended long ago, and copies of what was sent; their entries say the same."""
     old = await tx.run("prunable_turns", age=age, limit=limit)
     for (turn_id,) in old:
         await tx.run("prune_events", turn=turn_id)
+        await outbox.forget(tx, turn_id)
         await tx.run("mark_pruned", turn=turn_id)
     return len(old)
 

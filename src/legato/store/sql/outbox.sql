@@ -38,6 +38,14 @@ where status in ('unknown', 'dead') and status = 'unknown' and error = 'interrup
 and substr(address, 1, length(cast(:channel as text))) = cast(:channel as text)
 returning id;
 
+-- name: forget_sent
+-- The log has the answer. The row stays: its number, which a bridge knows the answer by, is given to no other.
+update deliveries set body = '{"text":""}' where turn_id = :turn and status = 'sent';
+
+-- name: forget_previews
+delete from previews where turn_id = :turn and not exists (
+    select 1 from deliveries d where d.turn_id = :turn and d.address = previews.address and d.status <> 'sent');
+
 -- name: undelivered
 -- What did not arrive, or may not have, of one owner; newest first.
 select d.id, d.turn_id, t.conversation_id, d.address, d.status, d.attempts, d.error, d.updated_at
