@@ -34,7 +34,7 @@ from legato.domain.events import Answered, Closed, Delta, Joined
 from legato.domain.handles import ById, Slug
 from legato.domain.ids import ConversationId
 from legato.domain.turns import After, Busy, Fresh, Lease, Turn
-from legato.engine import live
+from legato.engine import commands, live
 from legato.engine.protocols import TextChunk
 from legato.errors import (
     ConversationBusy,
@@ -284,6 +284,22 @@ async def test_a_steered_input_joins_at_the_next_step_and_keeps_its_id(rooms: Ro
     events = await told(app, host)
     assert await followed == await told(app, steered) == events
     assert Joined(steered.id) in events
+
+
+async def test_retry_after_a_steered_input_asks_that_input_again(rooms: Rooms) -> None:
+    """What its host was asked, and what came of it until then, stays."""
+    app, model, gate, _ = await held_in_a_tool(rooms)
+    steered = await say(app, "rather left", busy="steer")
+    gate.opened.set()
+    await ended(app, steered)
+    here = await app.gateway.find(ALICE, WORK)
+    reply = await commands.run(commands.Desk(app.gateway, ALICE, here), "/retry")
+    assert reply.text == "Once more: 'rather left'"
+    assert reply.turn is not None
+    await ended(app, await app.gateway.turn(ALICE, reply.turn))
+    said = [item.text for item in model.requests[-1].items if isinstance(item, Message)]
+    assert said == ["go", "rather left"]
+    assert (await context(app))[-2:] == ["user: rather left", "assistant: you said: rather left"]
 
 
 async def test_several_steered_inputs_join_in_their_order(rooms: Rooms) -> None:

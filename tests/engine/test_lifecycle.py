@@ -589,6 +589,7 @@ VERBS: dict[str, tuple[Any, list[Verb]]] = {
     "turn": (UnknownTurn, [lambda g, t, c: g.turn(BOB, t)]),
     "chats": ([], [lambda g, t, c: g.chats(BOB)]),
     "move_chat": (UnknownHandle, [lambda g, t, c: g.move_chat(BOB, "own", "home", "", c)]),
+    "submitted": (UnknownTurn, [lambda g, t, c: g.submitted(BOB, t)]),
     "outcome": (UnknownTurn, [lambda g, t, c: g.outcome(BOB, t)]),
     "follow": (UnknownTurn, [lambda g, t, c: _followed(g, t)]),
     "stop": (UnknownTurn, [lambda g, t, c: g.stop(BOB, t)]),

@@ -196,7 +196,7 @@ async def _last_said(desk: Desk) -> tuple[_Said, Turn]:
     view = await desk.gateway.context(desk.principal, ById(desk.here.id))
     for entry in reversed(view.entries):
         if isinstance(entry.body, Message) and entry.body.role == "user":
-            turn = await desk.gateway.turn(desk.principal, entry.turn_id)
+            turn = await desk.gateway.submitted(desk.principal, entry.turn_id)
             first = min(e.seq for e in view.entries if e.turn_id == entry.turn_id and isinstance(e.body, Message))
             return _Said(first, view.head, entry.body.text), turn
     raise BadInput("Nothing was said here yet.")

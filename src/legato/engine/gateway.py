@@ -146,6 +146,10 @@ class Gateway(Upkeep):
         """A turn as it stands; for one that joined another, that other."""
         return await self._db.read(turns.outcome_of, principal, turn_id)
 
+    async def submitted(self, principal: PrincipalId, turn_id: TurnId) -> Turn:
+        """A turn as it was submitted, also one that joined another."""
+        return await self._db.read(turns.find, principal, turn_id)
+
     async def ended(self, turn: Turn) -> Turn:
         """A turn that was submitted or read, once it has ended; for one that joined another, that other."""
         return (await self._ended(turn))[0]
