@@ -23,7 +23,6 @@ from legato.outgoing import NoConnection, Server
 
 PLATFORM = "https://api.telegram.org"
 ANSWER = 60.0  # seconds
-LONGEST_WAIT = 3600.0  # seconds between two tries
 LARGEST = 32 * 1024 * 1024  # bytes of an answer
 HEARD = ["message"]
 PLAINLY = ("can't parse entities", "message is too long", "message text is empty", "text must be non-empty")
@@ -187,8 +186,6 @@ class TelegramBot:
     def _refused(self, status: int, told: _Told) -> NotSent | Rejected | Doubtful:
         """Our sentence for what is no answer."""
         wait, moved = told.parameters.retry_after, told.parameters.migrate_to_chat_id
-        if wait is not None:
-            wait = min(max(wait, 1.0), LONGEST_WAIT)
         if status == 200:
             return Doubtful("Telegram's answer could not be read.")
         if status >= 500:

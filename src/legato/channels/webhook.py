@@ -25,7 +25,6 @@ from legato.outgoing import NoConnection, Server
 KIND = "webhook"
 REMEMBERED = 10_000
 TIMEOUT = 30.0
-LONGEST_WAIT = 3600.0  # seconds between two tries
 
 Name = Annotated[str, Meta(min_length=1, max_length=255, pattern=r"^[^\x00-\x1f]+$")]
 
@@ -130,10 +129,7 @@ class Webhook:
         except OSError as error:
             raise Doubtful(f"The bridge hung up: {error or type(error).__name__}.") from error
         if answer.status in (408, 425, 429) or answer.status >= 500:
-            wait = answer.retry_after
-            raise NotSent(
-                f"The bridge answered {answer.status}.", min(wait, LONGEST_WAIT) if wait is not None else None
-            )
+            raise NotSent(f"The bridge answered {answer.status}.", answer.retry_after)
         if not 200 <= answer.status < 300:
             raise Rejected(f"The bridge answered {answer.status}.")
         return _id(told) or key

@@ -111,14 +111,17 @@ class Toolset(Protocol):
 # -- channels
 
 
+LEAST_WAIT, LONGEST_WAIT = 1.0, 3600.0  # seconds between two tries, whatever a platform asks for
+
+
 class NotSent(Unavailable):
-    """The platform did not take it; it can be sent again."""
+    """The platform did not take it; it can be sent again, where the platform says so `retry_after` some seconds."""
 
     code = "channel_unavailable"
 
     def __init__(self, message: str, retry_after: float | None = None) -> None:
         super().__init__(message)
-        self.retry_after = retry_after
+        self.retry_after = None if retry_after is None else min(max(retry_after, LEAST_WAIT), LONGEST_WAIT)
 
 
 class Rejected(Refused):
