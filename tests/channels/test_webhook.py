@@ -112,6 +112,17 @@ def test_what_was_not_taken_is_sent_again_in_order(mine: Bridge, serving: Servin
     assert get(server.client, "/v1/deliveries")["data"] == []
 
 
+def test_no_answer_has_the_key_of_one_that_was_purged(mine: Bridge, serving: Serving) -> None:
+    server = serving(mine)
+    mine.say(server, "home", "reply only one")
+    assert mine.heard("home") == ["one"]
+    [row] = get(server.client, "/v1/conversations")["data"]
+    ok(server.client.delete(f"/v1/conversations/{row['id']}"))
+    ok(server.client.delete(f"/v1/trash/{row['id']}"))
+    mine.say(server, "home", "reply only two")
+    assert mine.heard("home", 2) == ["one", "two"]
+
+
 def test_what_is_refused_for_good_is_noted_listed_and_sent_again_by_hand(mine: Bridge, serving: Serving) -> None:
     server = serving(mine)
     mine.faults = [(404, {})]

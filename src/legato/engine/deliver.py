@@ -164,7 +164,7 @@ class Deliverer:
         try:
             for place in range(delivery.parts_sent, len(parts)):
                 reply_to = body.get("reply_to") if place == 0 else None
-                key = f"{delivery.id}.{place}"
+                key = f"{delivery.turn_id} {delivery.id}.{place}"  # a number alone may come again after a purge
                 message = (await self._in_place_of_preview(delivery, address, parts[0]) if place == 0 else None) or (
                     await self._channel.send(address, parts[place], key=key, reply_to=reply_to)
                 )

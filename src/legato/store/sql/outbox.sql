@@ -39,7 +39,7 @@ and substr(address, 1, length(cast(:channel as text))) = cast(:channel as text)
 returning id;
 
 -- name: forget_sent
--- The log has the answer. The row stays: its number, which a bridge knows the answer by, is given to no other.
+-- The log has the answer. The row stays, and with it the count of what was sent.
 update deliveries set body = '{"text":""}' where turn_id = :turn and status = 'sent';
 
 -- name: forget_previews
