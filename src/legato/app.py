@@ -22,6 +22,7 @@ from legato.engine.protocols import Channel, Model, Toolset
 from legato.engine.roster import Agent, Roster
 from legato.engine.worker import Worker, WorkerSettings
 from legato.errors import BadConfig, StoreUnavailable
+from legato.logs import logger
 from legato.models import ollama
 from legato.models.demo import Demo
 from legato.models.fallback import Fallback
@@ -65,7 +66,7 @@ async def open_app(
         roster = build_roster(config, with_fallbacks(known, {**configured, **(models or {})}), toolsets or {})
         db = await open_database(config)
         stack.push_async_callback(db.close)
-        await admit_key(db, local_key(config.home / "key"))
+        await admit_key(db, config.home / "key")
         live = Live(db, keep=keep_events)
         settings = WorkerSettings(
             concurrency=config.worker.concurrency,
@@ -210,7 +211,11 @@ def local_key(path: Path) -> str:
     return key
 
 
-async def admit_key(db: Database, key: str) -> None:
-    """Let the local key in; the database holds only its hash."""
-    if await db.read(keys.find, key) is None:
-        await db.write(keys.add, key, name="local", principal=LOCAL, scopes=ADMIN)
+async def admit_key(db: Database, path: Path) -> None:
+    """Let the local key in; the database holds only its hash. One that was revoked stays out."""
+    key = local_key(path)
+    if await db.read(keys.find, key) is not None:
+        return
+    if not await db.write(keys.let_in, key, name="local", principal=LOCAL, scopes=ADMIN):
+        advice = "delete the file and start again to get another"
+        logger.warning("the key of this home was revoked", file=str(path), advice=advice)

@@ -13,7 +13,7 @@ from crash.oracle import check
 from crash.script import noted
 from crash.trials import all_of, points_of, survive
 
-AT_THE_START = ("migrate", "_migrate_alone", "add", "start", "doubt")
+AT_THE_START = ("migrate", "_migrate_alone", "let_in", "start", "doubt")
 """Without these a process does not start, and says so."""
 
 

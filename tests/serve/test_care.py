@@ -220,6 +220,34 @@ def test_modes_and_a_stale_address_are_found_and_mended_only_on_purpose(serve: S
     assert diagnosed(home, {}, "--fix").json["fixed"] == []
 
 
+def test_a_home_whose_own_key_was_revoked_starts_and_says_how_to_get_another(
+    serve: Serve, home: Path, settings: Env
+) -> None:
+    """The log, every command and the doctor name the file, with a gateway that runs and without; what was said is
+    still there for the next key."""
+    server = serve(env=settings)
+    server.say("remember me")
+    assert legato(home, "key", "revoke", "local", env=settings).code == 0
+    server.signal(signal.SIGTERM)
+    assert server.end() == 0
+    for runs in (False, True):
+        if runs:
+            server = serve(env=settings)
+            assert server.logged("the key of this home was revoked")[0]["file"] == str(home / "key")
+        for command in (["ls"], ["key", "create", "another"]):
+            refused = legato(home, *command, env=settings)
+            assert refused.code == 1
+            assert f"{home / 'key'}. If it was revoked: delete the file" in refused.err
+        said = diagnosed(home, settings)
+        assert (said.code, state(said, "access")) == (1, "problem")
+        assert "delete the file" in says(said, "access")
+    server.signal(signal.SIGTERM)
+    assert server.end() == 0
+    (home / "key").unlink()
+    assert [row["name"] for row in legato(home, "ls", "--json", env=settings).json] == ["talk"]
+    assert state(diagnosed(home, settings), "key") == "ok"
+
+
 def test_a_configuration_that_cannot_be_used_is_the_first_thing_said(home: Path) -> None:
     home.mkdir(mode=0o700)
     (home / "legato.toml").write_text('[agents.default]\nmodel = "nobody"\n')

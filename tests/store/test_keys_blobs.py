@@ -1,5 +1,6 @@
 """API keys and blobs: a key is known by its hash only, bytes by theirs, and both belong to one principal."""
 
+import asyncio
 import hashlib
 
 import pytest
@@ -59,6 +60,18 @@ async def test_a_key_is_given_once(db: Database) -> None:
     with pytest.raises(Defect):
         await db.write(keys.add, key, name="laptop", principal=BOB)
     assert await db.read(keys.find, key) == keys.Grant(ALICE, frozenset())
+
+
+async def test_a_key_that_is_let_in_twice_stays_as_it_was(db: Database) -> None:
+    """By two nodes that share its file and start together, say; and one that was revoked opens nothing again."""
+    key, admin = keys.new_key(), frozenset({"admin"})
+    both = [db.write(keys.let_in, key, name="local", principal=who, scopes=admin) for who in (ALICE, ALICE)]
+    assert await asyncio.gather(*both) == [True, True]
+    assert await db.write(keys.let_in, key, name="local", principal=BOB, scopes=admin)
+    assert await db.read(keys.find, key) == keys.Grant(ALICE, admin)
+    await db.write(keys.revoke, "local")
+    assert not await db.write(keys.let_in, key, name="local", principal=ALICE, scopes=admin)
+    assert await db.read(keys.find, key) is None
 
 
 async def test_keys_are_long_and_random() -> None:

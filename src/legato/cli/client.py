@@ -32,6 +32,9 @@ PLACE = "url"
 PRIVATE = "private"
 """What stands beside the address of a private one."""
 
+ANOTHER_KEY = "delete the file and start the gateway again, which makes another."
+"""What helps where the key of a home was revoked."""
+
 QUICK = 5.0
 CHUNK = 256 * 1024
 SILENT = 45.0
@@ -51,9 +54,9 @@ class Refused(LegatoError):
 class Client:
     """A gateway, and the key that opens it."""
 
-    def __init__(self, url: str, key: str, patience: float | None = None) -> None:
+    def __init__(self, url: str, key: str, patience: float | None = None, source: str = "") -> None:
         self.url = url.rstrip("/")
-        self._key, self._patience = key, patience
+        self._key, self._patience, self._source = key, patience, source
 
     def get(self, path: str, **query: Any) -> Any:
         given = {name: value for name, value in query.items() if value is not None}
@@ -152,10 +155,15 @@ class Client:
                 connection.request(method, path, sent, given, encode_chunked=chunks is not None)
                 response = connection.getresponse()
                 if response.status >= 400:
-                    raise Refused(response.status, _error(response.read()))
+                    raise self._refused(response.status, _error(response.read()))
                 yield response
         finally:
             connection.close()
+
+    def _refused(self, status: int, error: dict[str, Any]) -> Refused:
+        if status == 401 and self._source:
+            error = {**error, "message": f"The gateway at {self.url} does not know the key {self._source}"}
+        return Refused(status, error)
 
     def _connection(self, timeout: float | None) -> http.client.HTTPConnection:
         parts = urlsplit(self.url)
@@ -216,13 +224,24 @@ def gateway(home: Path | None) -> Iterator[Client]:
 
 def running(config: Config, patience: float | None = None) -> Client | None:
     """The gateway that `LEGATO_URL` names, or that runs on this home, if one does."""
-    key = config.client.key or _read(config.home / "key")
     if config.client.url:
-        return Client(config.client.url, key, patience)
-    url = _read(config.home / PLACE).partition(" ")[0]
-    if url and (config.database.url or owned(config.home)) and Client(url, key).alive():
-        return Client(url, key, patience)
+        return _opened(config, config.client.url, patience)
+    url = read(config.home / PLACE).partition(" ")[0]
+    if url and (config.database.url or owned(config.home)) and Client(url, "").alive():
+        return _opened(config, url, patience)
     return None
+
+
+def _opened(config: Config, url: str, patience: float | None) -> Client:
+    """A gateway with the key that is configured, or the one of the home."""
+    if config.client.key:
+        return Client(url, config.client.key, patience, "of LEGATO_API_KEY (client.key).")
+    return _opened_by_home(config.home, url, patience)
+
+
+def _opened_by_home(home: Path, url: str, patience: float | None) -> Client:
+    key = home / "key"
+    return Client(url, read(key), patience, f"in {key}. If it was revoked: {ANOTHER_KEY}")
 
 
 class Way:
@@ -256,11 +275,11 @@ class Way:
         config = self._config
         if (client := running(config, self._patience)) is not None:
             if not config.client.url:
-                self._kept = _read(config.home / PLACE).partition(" ")[2] != PRIVATE
+                self._kept = read(config.home / PLACE).partition(" ")[2] != PRIVATE
             return client
         if self._kept:
             raise StoreUnavailable(f"No gateway runs on {self.home} any more. Start it again with: legato serve")
-        return Client(self._start(), _read(config.home / "key"), self._patience)
+        return _opened_by_home(config.home, self._start(), self._patience)
 
     def close(self) -> None:
         """End the private gateway, if there is one of ours, once the turns that run are done. Ctrl-C leaves them for
@@ -326,7 +345,8 @@ def owned(home: Path) -> bool:
     return False
 
 
-def _read(path: Path) -> str:
+def read(path: Path) -> str:
+    """A line of the home; empty where there is none."""
     try:
         return path.read_text("utf-8").strip()
     except FileNotFoundError:

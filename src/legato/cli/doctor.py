@@ -27,7 +27,7 @@ from legato.config import Config, home_path, load
 from legato.domain.checks import Check, State
 from legato.engine import diagnosis
 from legato.errors import LegatoError
-from legato.store import figures, search
+from legato.store import figures, keys, search
 from legato.store.migrate import known_version, migrations
 
 PATIENCE = 15.0
@@ -196,7 +196,11 @@ def _asked(gateway: Client) -> Iterator[Check]:
     try:
         told = gateway.get("/v1/doctor")
     except LegatoError as error:
-        yield Check("store", "problem", f"The gateway does not tell of its store: {error.message}", "Use an admin key.")
+        if isinstance(error, client.Refused) and error.status == 401:
+            yield Check("access", "problem", error.message)
+        else:
+            says = f"The gateway does not tell of its store: {error.message}"
+            yield Check("store", "problem", says, "Use an admin key.")
         return
     if told["version"] == __version__:
         yield Check("version", "ok", f"The gateway and this command are both {__version__}.")
@@ -221,6 +225,9 @@ async def _looked(config: Config) -> list[Check]:
                 says = f"The database has schema {version}; this Legato brings it to {newest} at its next start."
                 return [Check("database", "ok", says)]
             checks = diagnosis.judge(await db.read(figures.health), running=False)
+            if await db.read(keys.revoked, client.read(config.home / "key")):
+                says = f"The key in {config.home / 'key'} was revoked, so commands are refused:"
+                checks.append(Check("access", "problem", says, client.ANOTHER_KEY))
         finally:
             await db.close()
     except LegatoError as error:

@@ -6,6 +6,7 @@ import secrets
 from msgspec import Struct
 
 from legato.domain.ids import PrincipalId
+from legato.errors import Defect
 from legato.store import directory
 from legato.store.database import Tx, one
 
@@ -32,9 +33,27 @@ def new_key() -> str:
 
 
 async def add(tx: Tx, key: str, *, name: str, principal: PrincipalId, scopes: frozenset[str] = frozenset()) -> None:
-    """Let a key speak for a principal."""
+    """Let a new key speak for a principal."""
+    if not await _added(tx, key, name, principal, scopes):
+        raise Defect("This key is given already.")
+
+
+async def let_in(tx: Tx, key: str, *, name: str, principal: PrincipalId, scopes: frozenset[str]) -> bool:
+    """The same for one that may be known: it stays as it is. Returns whether it opens anything; a revoked one does
+    not."""
+    await _added(tx, key, name, principal, scopes)
+    return not await revoked(tx, key)
+
+
+async def _added(tx: Tx, key: str, name: str, principal: PrincipalId, scopes: frozenset[str]) -> bool:
     await directory.add_principal(tx, principal)
-    await tx.run("add_key", hash=_hash(key), name=name, principal=principal, scopes=" ".join(sorted(scopes)))
+    given = {"name": name, "principal": principal, "scopes": " ".join(sorted(scopes))}
+    return bool(await tx.run("add_key", hash=_hash(key), **given))
+
+
+async def revoked(tx: Tx, key: str) -> bool:
+    """Whether a key was known once, and opens nothing any more."""
+    return await one(tx.run("key_revoked", hash=_hash(key))) is not None
 
 
 async def find(tx: Tx, key: str) -> Grant | None:
