@@ -64,6 +64,17 @@ def test_ask_says_why_it_failed_with_its_exit_code(serve: Serve, home: Path) -> 
     assert legato(home, "ls", "--json").json != []
 
 
+def test_the_newest_and_another_cannot_both_be_gone_on_with(serve: Serve, home: Path) -> None:
+    """Whatever was meant, nothing is said in the other; nor is a name that is empty a new conversation."""
+    serve().say("hello")
+    for command in (("ask", "-c", "-r", "talk", "hi"), ("chat", "-c", "-r", "talk"), ("-c", "-r", "talk")):
+        said = legato(home, *command)
+        assert (said.code, "give one of them" in said.err) == (2, True)
+    assert legato(home, "ask", "-r", "", "hi").code == 1
+    assert [row["name"] for row in legato(home, "ls", "--json").json] == ["talk"]
+    assert len(legato(home, "show", "talk", "--json").json["items"]) == 2
+
+
 def test_without_a_gateway_a_private_one_serves_the_command(home: Path) -> None:
     """It says so, nothing is lost, and the home is free afterwards."""
     said = legato(home, "ask", "my cat is called Miso")

@@ -23,8 +23,8 @@ def ask(home: Path | None, text: str, *, last: bool, resume: str | None, model: 
         raise BadInput("There is nothing to ask. Give a text, or send one on standard input.")
     with gateway(home) as client:
         body: Row = {"input": text} | ({"model": model} if model else {})
-        if last or resume:
-            body["conversation"] = newest(client)["id"] if last else resolve(client, resume or "")["id"]
+        if last or resume is not None:
+            body["conversation"] = newest(client)["id"] if resume is None else resolve(client, resume)["id"]
         if as_json:
             _print(client.post("/v1/responses", body))
             return

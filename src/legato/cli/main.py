@@ -67,9 +67,15 @@ def chat(home: Path | None, last: bool, resume: str | None, model: str | None) -
 
 
 def _chat(home: Path | None, last: bool, resume: str | None, model: str | None) -> None:
+    _one_place(last, resume)
     from legato.cli.chat import run_chat  # noqa: PLC0415 - what draws on a terminal is slow to import
 
     run_chat(home, last=last, resume=resume, model=model)
+
+
+def _one_place(last: bool, resume: str | None) -> None:
+    if last and resume is not None:
+        raise click.UsageError("-c goes on with the newest conversation, -r with the one you name: give one of them.")
 
 
 @cli.command()
@@ -182,6 +188,7 @@ def ask(
     home: Path | None, last: bool, resume: str | None, model: str | None, as_json: bool, text: tuple[str, ...]
 ) -> None:
     """Ask one thing; the answer alone is printed. The text may come on standard input."""
+    _one_place(last, resume)
     from legato.cli import care  # noqa: PLC0415 - as above
 
     said = [" ".join(text)] if text else []
