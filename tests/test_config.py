@@ -1,5 +1,6 @@
 """Configuration: what is found without a file, and that everything that can be set is documented."""
 
+import asyncio
 import json
 import threading
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from legato.app import open_app
+from legato.app import open_app, prove
 from legato.config import Config, ModelConfig, load
 from legato.errors import BadConfig
 from legato.models import ollama
@@ -120,6 +121,97 @@ async def test_summaries_cannot_be_written_by_nobody(tmp_path: Path) -> None:
     with pytest.raises(BadConfig, match="Nobody named 'nobody'"):
         async with open_app(load(tmp_path, environ={})[0]):
             pass
+
+
+def refusal(tmp_path: Path, text: str = "", environ: dict[str, str] | None = None) -> str:
+    """What is said of a configuration that cannot be used."""
+    (tmp_path / "legato.toml").write_text(text)
+    with pytest.raises(BadConfig) as refused, asyncio.Runner() as runner:
+        runner.run(prove(load(tmp_path, environ=environ or {"LEGATO_PROVIDERS__OLLAMA": ""})[0]))
+    return refused.value.message
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "allowed"),
+    [
+        ("server.port", "70000", "from 0 to 65535"),
+        ("server.port", "-1", "from 0 to 65535"),
+        ("server.port", "1" + 400 * "0", "from 0 to 65535"),
+        ("server.port", "true", "a whole number"),
+        ("server.max_body", "-5", "from 1"),
+        ("server.drain", "nan", "from 0"),
+        ("server.drain", "inf", "from 0"),
+        ("server.drain", "1" + 400 * "0", "from 0"),
+        ("server.host", "5", "a text"),
+        ("database.connections", "0", "from 1"),
+        ("worker.concurrency", "0", "from 1"),
+        ("worker.max_attempts", "0", "from 1"),
+        ("worker.lease", "0", "above 0"),
+        ("compaction.timeout", "-1", "above 0"),
+        ("compaction.share", "1", "at most 0.95"),
+        ("trash.keep_days", "inf", "from 0"),
+        ("log.level", '"loud"', '"debug" or "info"'),
+        ("models.mine.kind", '"openai"', '"demo" or "openai-chat"'),
+        ("models.mine.context_window", "-1", "from 0"),
+        ("agents.default.max_steps", "0", "from 1"),
+        ("agents.default.toolsets", "[1]", "a list"),
+        ("channels.bot.max_length", "1", "from 100"),
+        ("channels.bot.preview", '"maybe"', "true or false"),
+        ("models", "5", "a section"),
+        ("models.mine", "5", "a section"),
+    ],
+)
+def test_a_value_that_cannot_be_used_is_told_by_its_name_with_what_is_allowed(
+    tmp_path: Path, name: str, value: str, allowed: str
+) -> None:
+    said = refusal(tmp_path, f"{name} = {value}\n")
+    assert name in said
+    assert allowed in said
+    assert str(tmp_path / "legato.toml") in said
+
+
+def test_every_number_has_bounds() -> None:
+    """What can be set to anything is set to something that cannot work."""
+
+    def unbounded(kind: Any) -> Iterator[str]:
+        for field in msgspec.structs.fields(kind):
+            inner = field.type
+            if getattr(inner, "__origin__", None) is dict:
+                yield from unbounded(inner.__args__[1])
+            elif isinstance(inner, type) and issubclass(inner, msgspec.Struct):
+                yield from unbounded(inner)
+            elif inner in (int, float):
+                yield field.name
+
+    assert list(unbounded(Config)) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ('default_agent = "helpr"\n', "default_agent is 'helpr'"),
+        ('default_agent = "helpr"\n[agents.helper]\nmodel = "demo"\n', "there are: helper"),
+        ('[agents.helper]\nmodel = "nobody"\n', "Agent 'helper' wants model 'nobody'"),
+        ('[models.mine]\nkind = "openai-chat"\nbase_url = "nope"\n', "models.mine: 'nope' is no address"),
+        ('[channels.bridge]\nkind = "webhook"\nurl = "nope"\n', "channels.bridge: 'nope' is no address"),
+        ('[channels.bot]\nkind = "telegram"\nreset = "often"\n', "channels.bot: 'often' is no time"),
+        ('[models.mine]\nmodel = "x"\n', "models.mine.kind is missing"),
+        ('[agents.helper]\ninstructions = "x"\n', "agents.helper.model is missing"),
+    ],
+)
+def test_what_the_gateway_would_refuse_at_its_start_is_found_by_a_check(tmp_path: Path, text: str, named: str) -> None:
+    assert named in refusal(tmp_path, text)
+
+
+def test_what_is_not_utf_8_is_told_by_the_name_of_its_variable(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_bytes(b"caf\xe9")
+    for variable, value in (
+        ("LEGATO_API_KEY_FILE", str(secret)),
+        ("LEGATO_SERVER__HOST", "caf\udce9"),
+        ("LEGATO_SERVER__PORT", "\udce9"),
+    ):
+        assert variable in refusal(tmp_path, environ={variable: value})
 
 
 def test_a_list_in_the_environment_is_written_with_commas(tmp_path: Path) -> None:

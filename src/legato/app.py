@@ -2,15 +2,15 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Coroutine
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
 
 from legato.channels.webhook import Webhook
-from legato.config import ChannelConfig, Config, ModelConfig
+from legato.config import UNNAMED, ChannelConfig, Config, ModelConfig, home_key
 from legato.domain.ids import PrincipalId
 from legato.engine import resets
 from legato.engine.care import Care
@@ -61,12 +61,10 @@ async def open_app(
     """Build the rooms and run them. `models`, `toolsets` and `channels` are added to the configured ones."""
     make_home(config.home)
     async with AsyncExitStack() as stack:
-        known = config.models or ({} if models else await ollama.find(config.providers.ollama))
-        configured = {name: build_model(name, model, stack) for name, model in known.items()}
-        roster = build_roster(config, with_fallbacks(known, {**configured, **(models or {})}), toolsets or {})
+        roster = await open_roster(config, stack, models or {}, toolsets or {})
         db = await open_database(config)
         stack.push_async_callback(db.close)
-        await admit_key(db, config.home / "key")
+        await admit_key(db, config.home)
         live = Live(db, keep=keep_events)
         settings = WorkerSettings(
             concurrency=config.worker.concurrency,
@@ -96,8 +94,39 @@ async def running(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
             await task
 
 
+async def prove(config: Config) -> None:
+    """Build what the configuration names, and leave it again: what a start would refuse is refused."""
+    async with AsyncExitStack() as stack:
+        await open_roster(config, stack, {}, {})
+        for name, channel in config.channels.items():
+            build_channel(name, channel, stack)
+
+
+async def open_roster(
+    config: Config, stack: AsyncExitStack, models: dict[str, Model], toolsets: dict[str, Toolset]
+) -> Roster:
+    """Who can answer: what is configured or found, and what is given."""
+    known = config.models or ({} if models else await ollama.find(config.providers.ollama))
+    configured = {name: build_model(name, model, stack) for name, model in known.items()}
+    return build_roster(config, with_fallbacks(known, {**configured, **models}), toolsets)
+
+
+@contextmanager
+def _named(section: str) -> Iterator[None]:
+    """Let a refusal say which section it is about."""
+    try:
+        yield
+    except BadConfig as error:
+        raise BadConfig(f"{section}: {error.message}") from error
+
+
 def build_channel(name: str, config: ChannelConfig, stack: AsyncExitStack) -> tuple[Channel, ChannelSettings]:
     """A channel as it is configured."""
+    with _named(f"channels.{name}"):
+        return _channel(name, config, stack)
+
+
+def _channel(name: str, config: ChannelConfig, stack: AsyncExitStack) -> tuple[Channel, ChannelSettings]:
     channel: Channel
     if config.kind == "telegram":
         from legato.channels.telegram import Telegram  # noqa: PLC0415 - its Markdown takes a tenth of a start to load
@@ -147,7 +176,8 @@ def build_model(name: str, config: ModelConfig, stack: AsyncExitStack) -> Model:
     """A model as it is configured."""
     if config.kind == "demo":
         return Demo()
-    model = OpenAIChat(base_url=config.base_url, model=config.model or name, api_key=config.api_key)
+    with _named(f"models.{name}"):
+        model = OpenAIChat(base_url=config.base_url, model=config.model or name, api_key=config.api_key)
     stack.push_async_callback(model.close)
     return model
 
@@ -169,9 +199,11 @@ def build_roster(config: Config, models: dict[str, Model], toolsets: dict[str, T
     all_toolsets: dict[str, Toolset] = {"clock": Clock(), **toolsets}
     agents = {name: Agent(name, a.model, a.instructions, a.toolsets, a.max_steps) for name, a in config.agents.items()}
     all_models: dict[str, Model] = dict(models) or {"demo": Demo()}
+    if config.default_agent == UNNAMED and UNNAMED not in agents:
+        agents[UNNAMED] = Agent(UNNAMED, next(iter(all_models)), toolsets=tuple(all_toolsets))
     if config.default_agent not in agents:
-        first = next(iter(all_models))
-        agents[config.default_agent] = Agent(config.default_agent, first, toolsets=tuple(all_toolsets))
+        known = ", ".join(agents) or "none"
+        raise BadConfig(f"default_agent is '{config.default_agent}', but no agent is called so; there are: {known}.")
     roster = Roster(
         models=all_models,
         toolsets=all_toolsets,
@@ -181,8 +213,8 @@ def build_roster(config: Config, models: dict[str, Model], toolsets: dict[str, T
         windows={name: model.context_window for name, model in config.models.items()},
     )
     if config.compaction.model and config.compaction.model not in roster.names:
-        known = ", ".join(roster.names)
-        raise BadConfig(f"Nobody named '{config.compaction.model}' can write summaries; there are: {known}.")
+        named = f"Nobody named '{config.compaction.model}' can write summaries (compaction.model)"
+        raise BadConfig(f"{named}; there are: {', '.join(roster.names)}.")
     return roster
 
 
@@ -196,12 +228,11 @@ def make_home(home: Path) -> None:
         ) from error
 
 
-def local_key(path: Path) -> str:
+def local_key(home: Path) -> str:
     """The key that the command line uses, made on the first start."""
-    with suppress(FileNotFoundError):
-        if key := path.read_text("utf-8").strip():
-            return key
-    key = keys.new_key()
+    if key := home_key(home):
+        return key
+    key, path = keys.new_key(), home / "key"
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     except OSError as error:
@@ -211,11 +242,11 @@ def local_key(path: Path) -> str:
     return key
 
 
-async def admit_key(db: Database, path: Path) -> None:
+async def admit_key(db: Database, home: Path) -> None:
     """Let the local key in; the database holds only its hash. One that was revoked stays out."""
-    key = local_key(path)
+    key = local_key(home)
     if await db.read(keys.find, key) is not None:
         return
     if not await db.write(keys.let_in, key, name="local", principal=LOCAL, scopes=ADMIN):
         advice = "delete the file and start again to get another"
-        logger.warning("the key of this home was revoked", file=str(path), advice=advice)
+        logger.warning("the key of this home was revoked", file=str(home / "key"), advice=advice)

@@ -9,54 +9,64 @@ reader of the environment.
 
 import difflib
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import msgspec
 from msgspec import Meta, Struct
 
 from legato.errors import BadConfig
 
+Plain = Annotated[str, Meta(pattern=r"^[!-~]*\Z", description="plain letters, digits and signs without spaces")]
+"""What can be sent as a header."""
+
+Seconds = Annotated[float, Meta(gt=0, le=86_400)]
+
+
+UNNAMED = "default"
+"""The agent that is there without being configured."""
+
 
 class ServerConfig(Struct, frozen=True, forbid_unknown_fields=True):
     host: str = "127.0.0.1"
-    port: int = 8420
+    port: Annotated[int, Meta(ge=0, le=65_535)] = 8420
     unknown_model: Literal["default", "reject", "pass"] = "default"
-    max_body: int = 32 * 1024 * 1024
-    drain: float = 20.0
+    max_body: Annotated[int, Meta(ge=1, le=2**40)] = 32 * 1024 * 1024
+    drain: Annotated[float, Meta(ge=0, le=86_400)] = 20.0
     notify_socket: str = ""  # where systemd wants to be told (Type=notify)
 
 
 class DatabaseConfig(Struct, frozen=True, forbid_unknown_fields=True):
     url: str = ""
-    connections: int = 10
+    connections: Annotated[int, Meta(ge=1, le=10_000)] = 10
 
 
 class WorkerConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    concurrency: int = 256
-    lease: float = 9.0
-    max_attempts: int = 3
+    concurrency: Annotated[int, Meta(ge=1, le=1_000_000)] = 256
+    lease: Seconds = 9.0
+    max_attempts: Annotated[int, Meta(ge=1, le=1_000_000)] = 3
 
 
 class CompactionConfig(Struct, frozen=True, forbid_unknown_fields=True):
     share: Annotated[float, Meta(gt=0, le=0.95)] = 0.75
     model: str = ""
-    timeout: float = 120.0
+    timeout: Seconds = 120.0
 
 
 class TrashConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """How long what was deleted can still be restored."""
 
-    keep_days: Annotated[float, Meta(ge=0)] = 30.0
+    keep_days: Annotated[float, Meta(ge=0, le=100_000)] = 30.0
 
 
 class ClientConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """Where the command line finds a gateway, if not by the home."""
 
     url: str = ""
-    key: str = ""
+    key: Plain = ""
 
 
 class LogConfig(Struct, frozen=True, forbid_unknown_fields=True):
@@ -69,7 +79,7 @@ class ModelConfig(Struct, frozen=True, forbid_unknown_fields=True):
     base_url: str = "https://api.openai.com/v1"
     api_key: str = ""
     model: str = ""
-    context_window: int = 0  # tokens; 0 is unknown
+    context_window: Annotated[int, Meta(ge=0, le=10**9)] = 0  # tokens; 0 is unknown
     fallback: tuple[str, ...] = ()
 
 
@@ -83,7 +93,7 @@ class AgentConfig(Struct, frozen=True, forbid_unknown_fields=True):
     model: str
     instructions: str = ""
     toolsets: tuple[str, ...] = ()
-    max_steps: int = 50
+    max_steps: Annotated[int, Meta(ge=1, le=1_000_000)] = 50
 
 
 class ChannelConfig(Struct, frozen=True, forbid_unknown_fields=True):
@@ -101,8 +111,8 @@ class ChannelConfig(Struct, frozen=True, forbid_unknown_fields=True):
     timezone: str = "UTC"
     groups: Literal["mention", "all"] = "mention"
     preview: bool = True
-    max_length: Annotated[int, Meta(ge=100)] = 4000
-    max_attachment: Annotated[int, Meta(ge=0)] = 20_000_000
+    max_length: Annotated[int, Meta(ge=100, le=10**9)] = 4000
+    max_attachment: Annotated[int, Meta(ge=0, le=2**40)] = 20_000_000
 
 
 class Config(Struct, frozen=True, forbid_unknown_fields=True):
@@ -120,7 +130,7 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     models: dict[str, ModelConfig] = {}
     agents: dict[str, AgentConfig] = {}
     channels: dict[str, ChannelConfig] = {}
-    default_agent: str = "default"
+    default_agent: str = UNNAMED
 
 
 Origins = dict[str, str]
@@ -140,18 +150,31 @@ def load(
     for name, value in (overrides or {}).items():
         _put(values, name, value)
         origins[name] = "command line"
-    _check_names(values, Config, "")
-    try:
-        config = msgspec.convert({**values, "home": str(home)}, Config, strict=False, dec_hook=_decode)
-    except msgspec.ValidationError as error:
-        raise BadConfig(_explained(str(error), origins)) from error
-    return config, origins
+    _check_section(values, Config, "", origins)
+    return msgspec.convert({**values, "home": home}, Config, strict=False), origins
 
 
 def home_path(home: Path | None = None, environ: Mapping[str, str] | None = None) -> Path:
     """Where everything is kept, whatever its file says."""
     environ = os.environ if environ is None else environ
     return (home or Path(environ.get("LEGATO_HOME") or Path.home() / ".legato")).expanduser().absolute()
+
+
+def home_key(home: Path) -> str:
+    """The key in the home, which the command line uses; empty where there is none yet."""
+    path = home / "key"
+    try:
+        key = path.read_text("utf-8").strip()
+    except FileNotFoundError:
+        return ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadConfig(f"The key file {path} cannot be read: {error}. {_NO_KEY}") from error
+    if not re.fullmatch(r"[!-~]*", key):
+        raise BadConfig(f"The key file {path} holds no key. {_NO_KEY}")
+    return key
+
+
+_NO_KEY = "Check its owner and its content; without the file, `legato serve` makes another key."
 
 
 def _from_file(path: Path, origins: Origins) -> dict[str, Any]:
@@ -191,10 +214,17 @@ def _from_environment(environ: Mapping[str, str], values: dict[str, Any], origin
         if name != variable:
             try:
                 value = Path(value).read_text("utf-8").strip()
-            except OSError as error:
+            except (OSError, UnicodeDecodeError) as error:
                 raise BadConfig(f"{variable} names a file that cannot be read: {error}") from error
+        elif _undecoded(value):
+            raise BadConfig(f"{variable} is not UTF-8.")
         _put(values, dotted, value)
         origins[dotted] = variable
+
+
+def _undecoded(value: str) -> bool:
+    """Whether there are bytes in a value of the environment that are no text."""
+    return any("\ud800" <= letter <= "\udfff" for letter in value)
 
 
 KNOWN_KEYS = {
@@ -235,33 +265,59 @@ def _leaves(values: dict[str, Any], prefix: str = "") -> list[str]:
     return names
 
 
-def _check_names(values: Any, kind: Any, prefix: str) -> None:
-    """Name the nearest known key for one that nobody knows; make a list of a text that stands for one."""
-    if not isinstance(values, dict):
-        return
-    fields = {field.name: field.type for field in msgspec.structs.fields(kind) if field.name != "home"}
+def _check_section(values: dict[str, Any], kind: type[Struct], prefix: str, origins: Origins) -> None:
+    """Refuse what does not fit, by its name; make a list of a text that stands for one."""
+    fields = {field.name: field for field in msgspec.structs.fields(kind) if field.name != "home"}
     for key, value in values.items():
         if key not in fields:
             near = difflib.get_close_matches(key, fields, 1)
             hint = f" Did you mean '{prefix}{near[0]}'?" if near else f" Known here: {', '.join(fields)}."
             raise BadConfig(f"Unknown setting '{prefix}{key}'.{hint}")
-        inner = fields[key]
-        if getattr(inner, "__origin__", None) is tuple and isinstance(value, str):  # a list, from the environment
-            values[key] = [word.strip() for word in value.split(",") if word.strip()]
-        elif getattr(inner, "__origin__", None) is dict and isinstance(value, dict):
-            for name, entry in value.items():
-                _check_names(entry, inner.__args__[1], f"{prefix}{key}.{name}.")
-        elif isinstance(inner, type) and issubclass(inner, Struct):
-            _check_names(value, inner, f"{prefix}{key}.")
+        values[key] = _checked(value, fields[key].type, prefix + key, origins)
+    for name, field in fields.items():
+        if field.required and name not in values:
+            raise BadConfig(f"{prefix}{name} is missing: it must be {_wanted(field.type)}.")
 
 
-def _decode(kind: type, value: Any) -> Any:
-    return Path(value) if kind is Path else value
+def _checked(value: Any, kind: Any, name: str, origins: Origins) -> Any:
+    """A value that fits its setting."""
+    named_sections = get_origin(kind) is dict
+    if named_sections or (isinstance(kind, type) and issubclass(kind, Struct)):
+        if not isinstance(value, dict):
+            raise BadConfig(f"'{name}' must be a section, not a value{_from(name, origins)}.")
+        if not named_sections:
+            _check_section(value, kind, f"{name}.", origins)
+        else:
+            for key, entry in value.items():
+                _checked(entry, get_args(kind)[1], f"{name}.{key}", origins)
+        return value
+    if get_origin(kind) is tuple and isinstance(value, str):  # a list, from the environment
+        value = [word.strip() for word in value.split(",") if word.strip()]
+    try:
+        msgspec.convert(value, kind, strict=False)
+    except (msgspec.ValidationError, UnicodeError, OverflowError) as error:
+        raise BadConfig(f"{name} must be {_wanted(kind)}{_from(name, origins)}.") from error
+    return value
 
 
-def _explained(message: str, origins: Origins) -> str:
-    """msgspec's message with the place the value came from."""
-    for name, origin in origins.items():
-        if f"$.{name}" in message:
-            return f"{message.replace('`$.' + name + '`', name)} (from {origin})"
-    return message
+def _from(name: str, origins: Origins) -> str:
+    return f" (from {origins[name]})" if name in origins else ""
+
+
+_KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+
+
+def _wanted(kind: Any) -> str:
+    """What a setting may be, in words."""
+    if get_origin(kind) is Literal:
+        return " or ".join(f'"{choice}"' for choice in get_args(kind))
+    if get_origin(kind) is tuple:
+        return "a list of texts"
+    if get_origin(kind) is not Annotated:
+        return _KINDS[kind]
+    plain, meta = get_args(kind)
+    if meta.description:
+        return str(meta.description)
+    if meta.ge is not None:
+        return f"{_KINDS[plain]} from {meta.ge} to {meta.le}"
+    return f"{_KINDS[plain]} above {meta.gt}, at most {meta.le}"

@@ -6,6 +6,8 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from conftest import ALICE, BOB
 from engine.scripted import Scripted, Tools, echo
 from engine.waiting import BOUND, within
@@ -144,7 +146,11 @@ class Rooms:
     def _config(self, overrides: dict[str, Any]) -> Config:
         if self.url:
             overrides = {"database.url": self.url, **overrides}
-        return load(self.home, overrides, environ={})[0]
+        concurrency = overrides.pop("worker.concurrency", None)  # 0 takes no turn: nobody could configure that
+        config = load(self.home, overrides, environ={})[0]
+        return (
+            config if concurrency is None else replace(config, worker=replace(config.worker, concurrency=concurrency))
+        )
 
 
 # -- what a client does

@@ -187,6 +187,52 @@ def test_a_value_that_does_not_fit_is_told_with_its_origin(home: Path) -> None:
     assert "LEGATO_SERVER__PORT" in line
 
 
+@pytest.mark.parametrize("port", ["70000", "-1"])
+def test_a_port_that_is_none_is_told_with_what_is_allowed(home: Path, port: str) -> None:
+    line = refusal(home, "--port", port)
+    assert "server.port" in line
+    assert "from 0 to 65535" in line
+    assert "command line" in line
+
+
+@pytest.mark.parametrize("host", ["no.such.host.invalid", "x" * 70 + ".example"])
+def test_a_host_that_is_none_is_told(home: Path, host: str) -> None:
+    assert f"Cannot listen on {host}" in refusal(home, "--host", host, "--port", "0")
+
+
+@pytest.mark.parametrize("content", [b"caf\xe9", b"two\nlines", None], ids=["not-text", "lines", "a-folder"])
+def test_a_key_file_that_holds_no_key_is_told_by_everybody(home: Path, content: bytes | None) -> None:
+    home.mkdir(mode=0o700)
+    path = home / "key"
+    if content is None:
+        path.mkdir()
+    else:
+        path.write_bytes(content)
+        path.chmod(0o600)
+    line = refusal(home)
+    assert str(path) in line
+    assert "makes another" in line
+    code, said = run("ls", "--home", str(home))
+    assert (code, "Traceback" in said, str(path) in said) == (1, False, True)
+    code, said = run("doctor", "--offline", "--home", str(home))
+    assert (code, "Traceback" in said) == (1, False)
+    assert [line.split()[0] for line in said.splitlines() if line.split()[1] == "key"] == ["problem"]
+
+
+@pytest.mark.parametrize("key", ["two\nlines", "ends\n", "a space", "ключ"])
+def test_a_key_that_cannot_be_sent_is_told_without_itself(home: Path, key: str) -> None:
+    code, said = run("ls", env={"LEGATO_HOME": str(home), "LEGATO_API_KEY": key, "LEGATO_URL": "http://127.0.0.1:1"})
+    assert (code, "Traceback" in said, key in said) == (1, False, False)
+    assert "LEGATO_API_KEY" in said
+
+
+@pytest.mark.parametrize("url", ["nowhere", "http://", "http://127.0.0.1:port", "ftp://127.0.0.1", "http://[::1"])
+def test_an_address_that_is_none_is_told(home: Path, url: str) -> None:
+    code, said = run("ls", env={"LEGATO_HOME": str(home), "LEGATO_URL": url})
+    assert (code, "Traceback" in said) == (1, False)
+    assert "is no address of a gateway" in said
+
+
 def contents(home: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in home.iterdir()}
 

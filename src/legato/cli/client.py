@@ -23,8 +23,8 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import click
 
-from legato.config import Config, load
-from legato.errors import LegatoError, StoreUnavailable
+from legato.config import Config, home_key, load
+from legato.errors import BadConfig, LegatoError, StoreUnavailable
 
 PLACE = "url"
 """The file in the home that says where its gateway listens."""
@@ -166,9 +166,15 @@ class Client:
         return Refused(status, error)
 
     def _connection(self, timeout: float | None) -> http.client.HTTPConnection:
-        parts = urlsplit(self.url)
+        try:
+            parts = urlsplit(self.url)
+            host, port = parts.hostname, parts.port
+        except ValueError:
+            host = None
+        if not host or parts.scheme not in ("http", "https"):
+            raise BadConfig(f"{self.url!r} is no address of a gateway; one looks like http://127.0.0.1:8420.")
         kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        return kind(parts.hostname or "", parts.port, timeout=timeout)
+        return kind(host, port, timeout=timeout)
 
     @property
     def _headers(self) -> dict[str, str]:
@@ -226,7 +232,7 @@ def running(config: Config, patience: float | None = None) -> Client | None:
     """The gateway that `LEGATO_URL` names, or that runs on this home, if one does."""
     if config.client.url:
         return _opened(config, config.client.url, patience)
-    url = read(config.home / PLACE).partition(" ")[0]
+    url = _read(config.home / PLACE).partition(" ")[0]
     if url and (config.database.url or owned(config.home)) and Client(url, "").alive():
         return _opened(config, url, patience)
     return None
@@ -240,8 +246,7 @@ def _opened(config: Config, url: str, patience: float | None) -> Client:
 
 
 def _opened_by_home(home: Path, url: str, patience: float | None) -> Client:
-    key = home / "key"
-    return Client(url, read(key), patience, f"in {key}. If it was revoked: {ANOTHER_KEY}")
+    return Client(url, home_key(home), patience, f"in {home / 'key'}. If it was revoked: {ANOTHER_KEY}")
 
 
 class Way:
@@ -275,7 +280,7 @@ class Way:
         config = self._config
         if (client := running(config, self._patience)) is not None:
             if not config.client.url:
-                self._kept = read(config.home / PLACE).partition(" ")[2] != PRIVATE
+                self._kept = _read(config.home / PLACE).partition(" ")[2] != PRIVATE
             return client
         if self._kept:
             raise StoreUnavailable(f"No gateway runs on {self.home} any more. Start it again with: legato serve")
@@ -345,12 +350,13 @@ def owned(home: Path) -> bool:
     return False
 
 
-def read(path: Path) -> str:
-    """A line of the home; empty where there is none."""
+def _read(path: Path) -> str:
     try:
         return path.read_text("utf-8").strip()
     except FileNotFoundError:
         return ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise StoreUnavailable(f"{path} cannot be read: {error}.") from error
 
 
 @contextmanager

@@ -11,22 +11,22 @@ import shutil
 import stat
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import click
 import msgspec
 
 from legato import __version__
-from legato.app import look_at_database, open_database
+from legato.app import look_at_database, open_database, prove
 from legato.cli import client
 from legato.cli.client import Client
 from legato.cli.providers import providers
-from legato.cli.settings import prove
 from legato.cli.table import readable
-from legato.config import Config, home_path, load
+from legato.config import Config, home_key, home_path, load
 from legato.domain.checks import Check, State
 from legato.engine import diagnosis
-from legato.errors import LegatoError
+from legato.errors import BadConfig, LegatoError
 from legato.store import figures, keys, search
 from legato.store.migrate import known_version, migrations
 
@@ -67,7 +67,7 @@ def _line(check: Check) -> str:
 def _examined(home: Path | None, offline: bool) -> Iterator[Check]:
     try:
         config, _ = load(home)
-        prove(config)
+        asyncio.run(prove(config))
     except LegatoError as error:
         place = home_path(home)
         yield Check("configuration", "problem", error.message, f"Mend {place / 'legato.toml'} or the environment.")
@@ -75,7 +75,10 @@ def _examined(home: Path | None, offline: bool) -> Iterator[Check]:
         return
     yield Check("configuration", "ok", "The configuration is sound.")
     yield from _home(config.home)
-    gateway = client.running(config, PATIENCE)
+    try:
+        gateway = client.running(config, PATIENCE)
+    except LegatoError:  # the key cannot be read, as was said
+        return
     yield from _address(config, gateway)
     yield from _space(config)
     if gateway is not None:
@@ -147,8 +150,12 @@ def _home(home: Path) -> Iterator[Check]:
 
 
 def _key(path: Path) -> Check:
-    if not path.is_file() or not path.stat().st_size:
+    if not path.exists() or not path.stat().st_size:
         return Check("key", "warning", "There is no key file.", "The next `legato serve` makes one.")
+    try:
+        home_key(path.parent)
+    except LegatoError as error:
+        return Check("key", "problem", error.message)
     mode = stat.S_IMODE(path.stat().st_mode)
     if mode != 0o600:
         says = f"{path} has mode {mode:04o}: others may use your key."
@@ -225,9 +232,10 @@ async def _looked(config: Config) -> list[Check]:
                 says = f"The database has schema {version}; this Legato brings it to {newest} at its next start."
                 return [Check("database", "ok", says)]
             checks = diagnosis.judge(await db.read(figures.health), running=False)
-            if await db.read(keys.revoked, client.read(config.home / "key")):
-                says = f"The key in {config.home / 'key'} was revoked, so commands are refused:"
-                checks.append(Check("access", "problem", says, client.ANOTHER_KEY))
+            with suppress(BadConfig):  # a key that cannot be read was told of already
+                if await db.read(keys.revoked, home_key(config.home)):
+                    says = f"The key in {config.home / 'key'} was revoked, so commands are refused:"
+                    checks.append(Check("access", "problem", says, client.ANOTHER_KEY))
         finally:
             await db.close()
     except LegatoError as error:

@@ -46,14 +46,20 @@ def run_server(
     logs.set_up(config.log.level, config.log.format)
     try:
         listener = _listen(config)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # a name that is none is a UnicodeError
         uvloop.run(_open_and_close(config))  # a home that is already served is the better explanation
         raise StoreUnavailable(
-            f"Cannot listen on {config.server.host}:{config.server.port}: {os.strerror(error.errno or 0)}. Another "
+            f"Cannot listen on {config.server.host}:{config.server.port}: {_why(error)}. Another "
             f"program may use the port; choose another with --port or LEGATO_SERVER__PORT."
         ) from error
     with listener:
         uvloop.run(_serve(config, listener, private, toolsets or {}))
+
+
+def _why(error: OSError | UnicodeError) -> str:
+    """In the system's words; those of a name that cannot be found have no number that it knows."""
+    number = error.errno if isinstance(error, OSError) else None
+    return os.strerror(number) if number is not None and number > 0 else str(error)
 
 
 async def _open_and_close(config: Config) -> None:

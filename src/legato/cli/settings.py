@@ -1,5 +1,6 @@
 """`legato config`: every setting, its value, and where it came from. Secrets are not shown."""
 
+import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,9 +9,8 @@ from typing import Any
 import click
 import msgspec
 
-from legato.app import build_roster, with_fallbacks
+from legato.app import prove
 from legato.config import Config, Origins, load
-from legato.models.demo import Demo
 
 SECRETS = ("key", "api_key", "url", "token", "secret")
 HIDDEN = "(set, not shown)"
@@ -31,13 +31,8 @@ def show(home: Path | None, *, as_json: bool) -> None:
 def check(home: Path | None) -> None:
     """Fail unless the gateway could start with this."""
     config, _ = load(home)
-    prove(config)
+    asyncio.run(prove(config))
     click.echo("The configuration is sound.")
-
-
-def prove(config: Config) -> None:
-    """Fail unless everything that the configuration names is there."""
-    build_roster(config, with_fallbacks(config.models, {name: Demo() for name in config.models}), {})
 
 
 def _rows(config: Config, origins: Origins) -> Iterator[tuple[str, Any, str]]:
