@@ -11,6 +11,7 @@ from api.wire import Json, ask, conversation_of, get, ok, post, refused, said_in
 from legato.api import portable
 
 PICTURE = "data:image/png;base64,iVBORw0KGgo="
+NOTE = {"kind": "note", "text": "x", "reason": "y"}
 HOSTILE = "<script>alert(1)</script> [x](javascript:alert(1)) <img src=x onerror=alert(1)> **bold**\n\n```\n# code\n```"
 
 
@@ -78,6 +79,53 @@ def test_what_is_no_export_imports_nothing_and_says_so(client: httpx.Client, tex
     report = take_in(client, text)
     assert report["conversations"] == []
     assert len(report["damaged"]) == (1 if text.strip() else 0)
+
+
+OURS = "conv_" + "a" * 32
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        {"type": "end", "conversation": "any text!"},
+        {"type": "end", "conversation": "conv_x"},
+        {"type": "end", "conversation": OURS + "\n"},
+        {"type": "conversation", "id": "conv_x"},
+        {"type": "entry", "conversation": OURS, "seq": 1, "id": "a", "turn": "any text!", "body": NOTE},
+    ],
+)
+def test_an_id_that_no_path_would_reach_is_damage(client: httpx.Client, line: Json) -> None:
+    """It is told by the field it stands in, and nothing is imported."""
+    report = take_in(client, json.dumps(line))
+    assert report["conversations"] == []
+    [damage] = report["damaged"]
+    assert damage["why"].startswith(("conversation: ", "id: ", "turn: "))
+
+
+def test_a_conversation_of_which_only_the_end_came_is_refused(client: httpx.Client) -> None:
+    [row] = take_in(client, json.dumps({"type": "end", "conversation": OURS}))["conversations"]
+    assert (row["id"], row["outcome"]) == (OURS, "refused")
+    assert "nothing" in row["why"]
+    refused(client.get(f"/v1/conversations/{OURS}"), 404)
+
+
+def test_a_conversation_that_claims_to_be_endless_ends_where_its_lines_end(client: httpx.Client) -> None:
+    """Numbers in a file are claims: what is done for them is bounded by what is there."""
+    conversation = conversation_of(ask(client, "hello"))
+    head, *rest = [json.loads(line) for line in exported(client, conversation).splitlines()]
+    purge(client, conversation)
+    text = "\n".join(json.dumps(line) for line in ({**head, "head_seq": 912_345_678}, *rest))
+    [row] = take_in(client, text)["conversations"]
+    assert (row["outcome"], row["lost_entries"]) == ("imported", 0)
+    assert said_in(client, conversation)[0] == "user: hello"
+    purge(client, conversation)
+    for line in rest:
+        if line["type"] == "turn":
+            line["last_seq"] = 912_345_678
+    text = "\n".join(json.dumps(line) for line in ({**head, "head_seq": 912_345_678}, *rest))
+    [row] = take_in(client, text)["conversations"]
+    assert (row["id"], row["outcome"]) == (conversation, "refused")
+    assert "are missing" in row["why"]
 
 
 def test_a_stranger_cannot_bring_in_what_is_mine_already(client: httpx.Client, stranger: httpx.Client) -> None:

@@ -198,6 +198,19 @@ def test_a_message_whose_line_is_lost_is_known_from_its_turn() -> None:
     assert (entry.id, entry.body) == (hello.id, hello.body)
 
 
+def test_half_of_a_long_talk_is_mended_without_looking_at_all_of_it_for_each_entry() -> None:
+    """Every second entry of 20,000 is lost, and every turn's line: to look at all for each takes half a minute."""
+    entries = {
+        seq: EntryLine(conversation="conv_a", seq=seq, id=f"msg_{seq}", turn=f"resp_{seq // 4}", body=Note("x", "y"))
+        for seq in range(2, 20_001, 2)
+    }
+    parcel = Parcel("conv_a", ConversationLine(id="conv_a", head_seq=20_000), entries=entries, whole=True)
+    mended = mend(parcel)
+    assert [entry.seq for entry in mended.entries] == list(range(1, 20_001))
+    assert mended.lost == 10_000
+    assert [turn.n for turn in mended.turns] == list(range(1, len(mended.turns) + 1))
+
+
 # -- what they share
 
 

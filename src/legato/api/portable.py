@@ -4,6 +4,7 @@ An import is read as it comes and stored conversation by conversation, so a file
 cannot be read is told by its number, and the rest goes in.
 """
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -126,11 +127,11 @@ class _Import:
         if parcel is None:
             return
         if not parcel.whole:
-            self.told["damaged"].append({"line": self._number, "why": f"{parcel.id} has no last line"})
+            self._damaged(f"{parcel.id} has no last line")
         try:
-            given = mend(parcel)
+            given = await asyncio.to_thread(mend, parcel)  # its lines may be many
             imported = await self._call.gateway.import_one(self._call.caller.principal, given)
-        except (Conflict, Defect, ValueError, StopIteration) as error:
+        except (BadInput, Conflict, Defect, ValueError) as error:
             self.told["conversations"].append({"id": parcel.id, "outcome": "refused", "why": str(error)[:500]})
             return
         if not given.head.stump:

@@ -2,19 +2,25 @@
 under the same ids.
 
 A file may be damaged. What can be told from the lines that are left is told again (a turn knows what it brought); where
-an entry is lost for good, a note stands in its place, so that the log has no gap and nobody is misled.
+an entry is lost for good, a note stands in its place, so that the log has no gap and nobody is misled. A file may also
+be made to do harm: numbers in it are claims, and what is done for them is bounded by what is there.
 """
 
 from collections.abc import Collection, Iterable
+from heapq import heappop, heappush
+from itertools import count
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, field, structs
 
 from legato.domain.attachments import Blob
-from legato.domain.entries import AnyBody, Message, Note, ToolCall, ToolResult, draft, span_of
+from legato.domain.entries import AnyBody, Draft, Message, Note, ToolCall, ToolResult, draft, span_of
 from legato.domain.turns import ENDED, Busy, Failure, Input, Status, TurnKind, Usage
+from legato.errors import BadInput
 
 Id = Annotated[str, Meta(min_length=1, max_length=255, pattern=r"^[^\x00]+$")]
+OurConversation = Annotated[str, Meta(pattern=r"^conv_[A-Za-z0-9_-]{22,200}\Z")]
+OurTurn = Annotated[str, Meta(pattern=r"^resp_[A-Za-z0-9_-]{22,200}\Z")]
 Place = Annotated[int, Meta(ge=0, le=2**53)]
 Text = Annotated[str, Meta(pattern=r"^[^\x00]*$")]
 
@@ -23,12 +29,12 @@ class ConversationLine(Struct, frozen=True, tag="conversation", tag_field="type"
     """The first line of a conversation. A `stump` is the part of it that its forks read."""
 
     format: Literal[1] = 1
-    id: Annotated[str, Meta(pattern=r"^conv_[A-Za-z0-9_-]{1,200}$")]
+    id: OurConversation
     title: Text = ""
     agent: Text = ""
     kind: Text = "chat"
     settings: dict[str, Any] = {}
-    parent_id: Id | None = None
+    parent_id: OurConversation | None = None
     base_seq: Place = 0
     head_seq: Place = 0
     created_at: float = 0.0
@@ -38,11 +44,11 @@ class ConversationLine(Struct, frozen=True, tag="conversation", tag_field="type"
 
 
 class TurnLine(Struct, frozen=True, tag="turn", tag_field="type", kw_only=True):
-    conversation: Id
-    id: Annotated[str, Meta(pattern=r"^resp_[A-Za-z0-9_-]{1,200}$")]
+    conversation: OurConversation
+    id: OurTurn
     n: Annotated[int, Meta(ge=1, le=2**53)]
-    parent_turn: Id | None = None
-    joined_turn: Id | None = None
+    parent_turn: OurTurn | None = None
+    joined_turn: OurTurn | None = None
     kind: TurnKind
     status: Status
     busy: Busy = "queue"
@@ -59,16 +65,16 @@ class TurnLine(Struct, frozen=True, tag="turn", tag_field="type", kw_only=True):
 
 
 class EntryLine(Struct, frozen=True, tag="entry", tag_field="type", kw_only=True):
-    conversation: Id
+    conversation: OurConversation
     seq: Annotated[int, Meta(ge=1, le=2**53)]
     id: Id
-    turn: Id
+    turn: OurTurn
     body: AnyBody
     created_at: float = 0.0
 
 
 class BlobLine(Struct, frozen=True, tag="blob", tag_field="type", kw_only=True):
-    conversation: Id
+    conversation: OurConversation
     sha256: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$")]
     media_type: Id
     data: bytes
@@ -77,7 +83,7 @@ class BlobLine(Struct, frozen=True, tag="blob", tag_field="type", kw_only=True):
 class EndLine(Struct, frozen=True, tag="end", tag_field="type", kw_only=True):
     """The last line of a conversation: nothing of it comes after."""
 
-    conversation: Id
+    conversation: OurConversation
 
 
 Line = ConversationLine | TurnLine | EntryLine | BlobLine | EndLine
@@ -127,21 +133,25 @@ class Mended(Struct, frozen=True):
 
 
 LOST = "An entry was lost here: its line of the import was damaged."
+FEW, TIMES = 1_000, 10  # so many entries may be lost, or so many times what was found
 
 
 def mend(parcel: Parcel) -> Mended:
     """What can be stored of the lines that were found."""
+    if parcel.head is None and not parcel.turns and not parcel.entries:
+        raise BadInput(f"There is nothing of {parcel.id} but its end.")
     last = max(parcel.entries, default=0)
     head = parcel.head or _unknown_head(parcel, last)
     if not parcel.whole or head.head_seq < last:  # the rest of the file is missing: it ends where the lines end
         head = structs.replace(head, head_seq=max(last, head.base_seq))
+    reached = max((turn.last_seq or 0 for turn in parcel.turns.values() if turn.status in ENDED), default=0)
+    head = structs.replace(head, head_seq=min(head.head_seq, max(head.base_seq, last, reached)))
     entries = {seq: e for seq, e in parcel.entries.items() if head.base_seq < seq <= head.head_seq and _sound(e)}
     turns = _turns(head, parcel.turns.values(), entries.values())
-    lost = 0
-    for seq in range(head.base_seq + 1, head.head_seq + 1):
-        if seq not in entries:
-            entries[seq] = _found_again(seq, turns, entries) or _stand_in(seq, turns, entries)
-            lost += isinstance(entries[seq].body, Note)
+    missing = head.head_seq - head.base_seq - len(entries)
+    if missing > max(FEW, TIMES * (len(entries) + len(turns))):
+        raise BadInput(f"{missing} entries of {parcel.id} are missing, so many that the rest tells nothing.")
+    lost = _fill(range(head.base_seq + 1, head.head_seq + 1), turns, entries) if missing else 0
     ordered = [entries[seq] for seq in sorted(entries)]
     return Mended(head, sorted(turns.values(), key=lambda turn: turn.n), ordered, list(parcel.blobs.values()), lost)
 
@@ -172,10 +182,12 @@ def _turns(head: ConversationLine, found: Iterable[TurnLine], entries: Collectio
     talkers = {turn.parent_turn for turn in turns.values()} | {
         entry.turn for entry in entries if isinstance(entry.body, Message) and entry.body.role == "assistant"
     }
+    taken = {turn.n for turn in turns.values()}
+    free = (n for n in count(1) if n not in taken)
     for entry in sorted(entries, key=lambda entry: entry.seq):
         writer = turns.get(entry.turn)
         if writer is None:
-            turns[entry.turn] = _unknown(entry, turns, "talk" if entry.turn in talkers else "upkeep")
+            turns[entry.turn] = _unknown(entry, next(free), "talk" if entry.turn in talkers else "upkeep")
         elif not (writer.first_seq or 0) <= entry.seq <= (writer.last_seq or 0):
             first, last = writer.first_seq or entry.seq, writer.last_seq or entry.seq
             turns[entry.turn] = structs.replace(writer, first_seq=min(first, entry.seq), last_seq=max(last, entry.seq))
@@ -194,10 +206,8 @@ def _cut_short(turn: TurnLine, upto: int, there: set[str]) -> TurnLine:
     )
 
 
-def _unknown(entry: EntryLine, turns: dict[str, TurnLine], kind: TurnKind) -> TurnLine:
+def _unknown(entry: EntryLine, n: int, kind: TurnKind) -> TurnLine:
     """A turn of which only what it wrote is known."""
-    numbers = {turn.n for turn in turns.values()}
-    n = next(n for n in range(1, len(numbers) + 2) if n not in numbers)
     return TurnLine(
         conversation=entry.conversation,
         id=entry.turn,
@@ -212,48 +222,70 @@ def _unknown(entry: EntryLine, turns: dict[str, TurnLine], kind: TurnKind) -> Tu
     )
 
 
-def _writer(seq: int, turns: dict[str, TurnLine]) -> TurnLine | None:
-    """The turn that wrote at a position; of one that joined another, the narrower one."""
-    around = [t for t in turns.values() if t.first_seq is not None and t.first_seq <= seq <= (t.last_seq or 0)]
-    return min(around, key=lambda turn: (turn.last_seq or 0) - (turn.first_seq or 0), default=None)
+def _fill(places: range, turns: dict[str, TurnLine], entries: dict[int, EntryLine]) -> int:
+    """Put something at each position that is missing; returns how many notes there are among it."""
+    own: dict[str, list[EntryLine]] = {}
+    for entry in entries.values():
+        own.setdefault(entry.turn, []).append(entry)
+    writers, left = _Writers(turns.values()), dict[str, list[Draft]]()
+    near = entries[min(entries)].turn if entries else None  # whoever wrote before, or else first
+    lost = 0
+    for seq in places:
+        if seq not in entries:
+            turn = turns.get(writers.at(seq) or "") or _stretched(seq, near, turns)
+            if turn.id not in left:
+                left[turn.id] = _left_of(turn, own.get(turn.id, []))
+            found = left[turn.id].pop() if left[turn.id] else draft(Note(LOST, reason="import"))
+            entries[seq] = EntryLine(
+                conversation=turn.conversation,
+                seq=seq,
+                id=found.id,
+                turn=turn.id,
+                body=found.body,
+                created_at=turn.created_at,
+            )
+            lost += isinstance(found.body, Note)
+        near = entries[seq].turn
+    return lost
 
 
-def _found_again(seq: int, turns: dict[str, TurnLine], entries: dict[int, EntryLine]) -> EntryLine | None:
-    """An entry that its turn had brought along."""
-    turn = _writer(seq, turns)
-    if turn is None:
-        return None
-    there = {entry.id for entry in entries.values() if entry.turn == turn.id}
-    for brought in turn.input.drafts:
-        if brought.id not in there:
-            return _line(seq, turn, brought.id, brought.body)
-    return None
+class _Writers:
+    """The turn that wrote at a position; of one that joined another, the narrower one. Asked in the order of positions,
+    so that each turn is looked at once."""
+
+    def __init__(self, turns: Collection[TurnLine]) -> None:
+        spans = [(turn.first_seq, turn.last_seq or 0, turn.id) for turn in turns if turn.first_seq is not None]
+        self._ahead = sorted(spans, reverse=True)
+        self._around: list[tuple[int, int, str]] = []
+
+    def at(self, seq: int) -> str | None:
+        while self._ahead and self._ahead[-1][0] <= seq:
+            first, last, id = self._ahead.pop()
+            heappush(self._around, (last - first, last, id))
+        while self._around and self._around[0][1] < seq:
+            heappop(self._around)
+        return self._around[0][2] if self._around else None
 
 
-def _stand_in(seq: int, turns: dict[str, TurnLine], entries: dict[int, EntryLine]) -> EntryLine:
-    """What stands for an entry that is lost: a call that was answered, an answer that was awaited, or a note."""
-    turn = _writer(seq, turns)
-    if turn is None:
-        near = min(entries.values(), key=lambda entry: abs(entry.seq - seq), default=None)
-        turn = turns[near.turn] if near is not None else next(iter(turns.values()))
-        first, last = turn.first_seq or seq, turn.last_seq or seq
-        turn = turns[turn.id] = structs.replace(turn, first_seq=min(first, seq), last_seq=max(last, seq))
-    own = sorted((entry for entry in entries.values() if entry.turn == turn.id), key=lambda entry: entry.seq)
-    called = [entry.body for entry in own if isinstance(entry.body, ToolCall) and not entry.body.client]
-    answered = [entry.body for entry in own if isinstance(entry.body, ToolResult)]
-    brought = {d.body.call_id for d in turn.input.drafts if isinstance(d.body, ToolResult)}
-    body: AnyBody = Note(LOST, reason="import")
-    for result in answered:
-        if result.call_id not in brought and result.call_id not in {call.call_id for call in called}:
-            body = ToolCall(result.call_id, "unknown", "{}")
-    for call in called:
-        if call.call_id not in {result.call_id for result in answered}:
-            body = ToolResult(call.call_id, LOST, is_error=True, unknown=True)
-    made = draft(body)
-    return _line(seq, turn, made.id, body)
+def _stretched(seq: int, near: str | None, turns: dict[str, TurnLine]) -> TurnLine:
+    """The turn nearby, which is taken to have written at a position that no turn speaks of."""
+    id = near or next(iter(turns), None)
+    if id is None:
+        raise BadInput("Nothing is left of what was said in it.")
+    first, last = turns[id].first_seq or seq, turns[id].last_seq or seq
+    turns[id] = structs.replace(turns[id], first_seq=min(first, seq), last_seq=max(last, seq))
+    return turns[id]
 
 
-def _line(seq: int, turn: TurnLine, id: str, body: AnyBody) -> EntryLine:
-    return EntryLine(
-        conversation=turn.conversation, seq=seq, id=id, turn=turn.id, body=body, created_at=turn.created_at
-    )
+def _left_of(turn: TurnLine, own: Collection[EntryLine]) -> list[Draft]:
+    """What can be told of the entries that a turn is missing, the first of it last: what it had brought along, an
+    answer that was awaited, a call that was answered."""
+    there = {entry.id for entry in own}
+    brought = [found for found in turn.input.drafts if found.id not in there]
+    bodies = [entry.body for entry in own] + [found.body for found in brought]
+    calls = {body.call_id: None for body in bodies if isinstance(body, ToolCall) and not body.client}
+    results = {body.call_id: None for body in bodies if isinstance(body, ToolResult)}
+    given = {found.body.call_id for found in turn.input.drafts if isinstance(found.body, ToolResult)}
+    stand_ins: list[AnyBody] = [ToolCall(id, "unknown", "{}") for id in results if id not in calls and id not in given]
+    stand_ins += [ToolResult(id, LOST, is_error=True, unknown=True) for id in calls if id not in results]
+    return [*map(draft, stand_ins), *reversed(brought)]
