@@ -1,6 +1,8 @@
 """A backup is one SQLite file, whichever database it is of, and says the same in whichever it is put back."""
 
 import asyncio
+import os
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ from golden import raw, story
 from golden.make import all_golden, load
 from legato.domain.ids import new_id
 from legato.errors import BadBackup, StoreUnavailable
-from legato.store import backup, restore, search
+from legato.store import backup, figures, restore, search
 from legato.store.migrate import migrations
 from legato.store.postgres import Postgres
 from legato.store.sqlite import Sqlite
@@ -122,6 +124,30 @@ async def test_a_backup_that_fails_leaves_nothing(place: Any, tmp_path: Path) ->
             assert {path.name for path in (tmp_path / "out").iterdir()} <= {"backup"}
         await db.backup(tmp_path / "out" / "backup")
     assert backup.inspect(tmp_path / "out" / "backup").conversations == 8
+
+
+async def test_nobody_waits_while_a_backup_gets_to_the_disk(
+    place: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk is slow, and everything else goes on meanwhile."""
+    waits, asked, sync = threading.Event(), asyncio.Event(), os.fsync
+    loop = asyncio.get_running_loop()
+
+    def slow(descriptor: int) -> None:
+        loop.call_soon_threadsafe(asked.set)
+        assert waits.wait(60)
+        sync(descriptor)
+
+    async with raw.opened(place) as db:
+        await story.tell(db)
+        monkeypatch.setattr(os, "fsync", slow)
+        taking = asyncio.ensure_future(db.backup(tmp_path / "backup"))
+        await asyncio.wait_for(asked.wait(), 60)
+        assert await db.read(figures.versions)
+        assert not (tmp_path / "backup").exists()
+        waits.set()
+        await taking
+    assert backup.inspect(tmp_path / "backup").conversations == 8
 
 
 async def test_what_was_owed_is_in_doubt_after_a_restore(place: Any, tmp_path: Path, new_place: NewPlace) -> None:

@@ -23,7 +23,7 @@ from legato.errors import Defect, StoreUnavailable
 from legato.logs import logger
 from legato.store import copying
 from legato.store.database import Hint, P, Row, Transaction, Tx
-from legato.store.files import written
+from legato.store.files import writing
 from legato.store.migrate import migrate
 from legato.store.statements import Dialect, statements
 
@@ -172,10 +172,9 @@ class Postgres:
                 await connection.execute(f"vacuum full {table}")
 
     async def backup(self, path: Path) -> None:
-        with written(path) as part:
-            async with self._alone() as connection:
-                async with connection.transaction(isolation="repeatable_read", readonly=True):
-                    await copying.dump(connection, part)
+        async with writing(path) as part, self._alone() as connection:
+            async with connection.transaction(isolation="repeatable_read", readonly=True):
+                await copying.dump(connection, part)
 
     @classmethod
     async def restore(cls, url: str, path: Path) -> None:

@@ -23,7 +23,7 @@ import apsw
 
 from legato.errors import Defect, StoreUnavailable
 from legato.store.database import Hint, P, Row, Transaction
-from legato.store.files import written
+from legato.store.files import writing
 from legato.store.migrate import migrate
 from legato.store.statements import Dialect, statements
 
@@ -141,7 +141,7 @@ class Sqlite:
         connection = self._connect(writable=False)
         try:
             connection.execute("pragma query_only = off")  # it would also refuse to write the other file
-            with written(path) as part:
+            async with writing(path) as part:
                 vacuum = asyncio.ensure_future(asyncio.to_thread(connection.execute, "vacuum into ?", (str(part),)))
                 try:
                     await asyncio.shield(vacuum)
