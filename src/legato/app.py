@@ -29,7 +29,6 @@ from legato.models.fallback import Fallback
 from legato.models.openai_chat import OpenAIChat
 from legato.store import keys
 from legato.store.database import Database
-from legato.store.postgres import Postgres
 from legato.store.sqlite import Sqlite
 from legato.tools.clock import Clock
 
@@ -160,16 +159,22 @@ async def open_database(config: Config) -> Database:
     """SQLite in the home, or the PostgreSQL that a URL names."""
     if not config.database.url:
         return await Sqlite.open(config.home / "legato.db")
-    if config.database.url.startswith(("postgresql://", "postgres://")):
-        return await Postgres.open(config.database.url, connections=config.database.connections)
-    raise StoreUnavailable("The database URL must begin with 'postgresql://'. Leave it out to use SQLite.")
+    return await _open_postgres(config.database.url, connections=config.database.connections)
 
 
 async def look_at_database(config: Config) -> Database:
     """The same as it is: nothing is migrated, nothing is written, and a gateway may run on it."""
     if not config.database.url:
         return Sqlite.look(config.home / "legato.db")
-    return await Postgres.open(config.database.url, connections=2, look=True)
+    return await _open_postgres(config.database.url, connections=2, look=True)
+
+
+async def _open_postgres(url: str, *, connections: int, look: bool = False) -> Database:
+    if not url.startswith(("postgresql://", "postgres://")):
+        raise StoreUnavailable("The database URL must begin with 'postgresql://'. Leave it out to use SQLite.")
+    from legato.store.postgres import Postgres  # noqa: PLC0415 - its driver takes its time to load, and SQLite needs none
+
+    return await Postgres.open(url, connections=connections, look=look)
 
 
 def build_model(name: str, config: ModelConfig, stack: AsyncExitStack) -> Model:

@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Struct
 
 import legato.app
+import legato.store.postgres
 from crash.fuse import Fuse, Point, fused
 from crash.script import INPUTS, LOOKING, Facts, Hands, Scripted, Step, note, noted
 from legato import logs
@@ -92,7 +93,7 @@ async def live(job: Job) -> None:
         armed=not job.arm,
     )
     legato.app.Sqlite = fused(Sqlite, fuse)  # type: ignore[misc]
-    legato.app.Postgres = fused(Postgres, fuse)  # type: ignore[misc]
+    legato.store.postgres.Postgres = fused(Postgres, fuse)  # type: ignore[misc]
     facts = Facts()
 
     def on_step(step: Step) -> None:

@@ -5,6 +5,7 @@ import signal
 import stat
 import subprocess
 from pathlib import Path
+from typing import Any
 
 from serve.conftest import Serve
 
@@ -104,6 +105,18 @@ def test_the_log_is_json_lines_with_the_ids_of_conversation_and_turn(serve: Serv
         assert line["timestamp"].endswith("Z")
     assert ended["status"] == "done"
     assert [json.loads(line)["event"] for line in server.stderr.lines]
+
+
+def test_the_driver_of_a_database_is_loaded_where_it_is_used(serve: Serve, home: Path, pg_url: str) -> None:
+    """Whoever starts on SQLite does not wait for PostgreSQL's."""
+
+    def loaded(**how: Any) -> str:
+        server = serve(**how)
+        server.say("hello")
+        return Path(f"/proc/{server.process.pid}/maps").read_text()
+
+    assert "/asyncpg/" not in loaded()
+    assert "/asyncpg/" in loaded(at=home.parent / "other", env={"LEGATO_DATABASE_URL": pg_url})
 
 
 def test_the_files_are_for_their_owner_only_in_a_home_that_others_may_enter(serve: Serve, home: Path) -> None:
