@@ -157,7 +157,10 @@ def load(
 def home_path(home: Path | None = None, environ: Mapping[str, str] | None = None) -> Path:
     """Where everything is kept, whatever its file says."""
     environ = os.environ if environ is None else environ
-    return (home or Path(environ.get("LEGATO_HOME") or Path.home() / ".legato")).expanduser().absolute()
+    found = (home or Path(environ.get("LEGATO_HOME") or Path.home() / ".legato")).expanduser().absolute()
+    if _undecoded(str(found)):
+        raise BadConfig("The path of the home is not UTF-8. Choose another with --home or LEGATO_HOME.")
+    return found
 
 
 def home_key(home: Path) -> str:

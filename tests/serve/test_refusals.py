@@ -187,6 +187,15 @@ def test_a_value_that_does_not_fit_is_told_with_its_origin(home: Path) -> None:
     assert "LEGATO_SERVER__PORT" in line
 
 
+def test_a_home_whose_path_is_no_text_is_told(tmp_path: Path) -> None:
+    """Not every name that a disk can hold can be told to a database."""
+    home = tmp_path / "caf\udce9"
+    assert "--home" in refusal(home)
+    code, said = run("doctor", env={"LEGATO_HOME": str(home)})
+    assert (code, "Traceback" in said) == (1, False)
+    assert not home.exists()
+
+
 @pytest.mark.parametrize("port", ["70000", "-1"])
 def test_a_port_that_is_none_is_told_with_what_is_allowed(home: Path, port: str) -> None:
     line = refusal(home, "--port", port)
