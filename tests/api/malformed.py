@@ -152,6 +152,16 @@ PARAMETERS = [
     *(response("reasoning", value) for value in ("x", {"effort": "a lot"}, {"summary": "long"})),
     response("truncation", "maybe"),
     response("service_tier", "gold"),
+    response("text", {"format": {"type": "json_schema", "schema": {}}}, expects="text.format.name"),
+    response("text", {"format": {"type": "json_schema", "name": "n"}}, expects="text.format.schema"),
+    *(response("include", value) for value in (5, "bogus", ["bogus"], "reasoning.encrypted_content")),
+    *(response("stream_options", value) for value in ("x", {"include_obfuscation": "x"})),
+    *(response("prompt", value) for value in (5, {}, {"id": 7})),
+    *(response("reasoning", value) for value in ({"context": "zz"}, {"mode": 7})),
+    *(response(name, value) for name in ("presence_penalty", "frequency_penalty") for value in ("s", 9, -2.1)),
+    *(response("prompt_cache_retention", value) for value in ("zzz", 7)),
+    *(response("prompt_cache_options", value) for value in (7, {"mode": "zzz"}, {"ttl": "1y"})),
+    *(response("moderation", value) for value in (7, {}, {"model": 7})),
     *(response(name, 7) for name in ("user", "safety_identifier", "prompt_cache_key")),
 ]  # fmt: skip
 
@@ -217,7 +227,15 @@ CHATS = [
     *(chat("stop", value) for value in (7, [7])),
     chat("seed", "x"),
     chat("logit_bias", {"a": "b"}),
-    chat("response_format", "json"),
+    *(chat("response_format", value) for value in ("json", {}, {"type": "bogus"}, {"type": "json_schema"})),
+    chat("response_format", {"type": "json_schema", "json_schema": {"schema": {}}}),
+    *(chat("tool_choice", value) for value in ({}, {"type": "bogus"}, {"type": "function"}, {"type": "allowed_tools"})),
+    *(chat(flag, "yes") for flag in ("logprobs", "store", "parallel_tool_calls")),
+    *(chat("top_logprobs", value) for value in (99, -1, "x")),
+    chat("verbosity", "loud"),
+    chat("modalities", ["smell"]),
+    chat("prompt_cache_retention", "zzz"),
+    *(chat(name, 7) for name in ("user", "safety_identifier", "prompt_cache_key")),
     chat("stream", "yes"),
     chat("stream_options", "x"),
     chat("stream_options", {"include_usage": "x"}),
@@ -229,6 +247,8 @@ CHATS = [
     *(chat("metadata", value) for value in ([], {"a": 1}, {"k" * 65: "v"}, {"a": "x" * 513})),
     message({}),
     message({"role": "robot", "content": "x"}, ".role"),
+    message({"role": "user"}, ".content"),
+    message({"role": "user", "content": None}, ".content"),
     message({"role": "user", "content": 7}, ".content"),
     message({"role": "user", "content": [{"type": "telepathy"}]}, ".content[0].type"),
     message({"role": "user", "content": [{"type": "text"}]}, ".content[0]"),
@@ -271,6 +291,14 @@ CONVERSATIONS = [
     Bad("alias: unknown", f"{AT}/aliases/unknown", method="DELETE", ok=(404,)),
 ]  # fmt: skip
 
+
+KEYS = [
+    *(Bad(f"key: {body}", "/v1/keys", body, param=param)
+      for param, body in (
+          ("name", {}), ("name", {"name": 7}), ("name", {"name": ""}), ("principal", {"name": "k", "principal": 7}),
+          ("scopes", {"name": "k", "scopes": "admin"}), ("scopes[0]", {"name": "k", "scopes": ["bogus"]}),
+      )),
+]  # fmt: skip
 
 AT_SESSION = "/api/sessions/{conversation}"
 
@@ -380,6 +408,8 @@ QUERIES = [
     *(query(path, "order", value) for path in (ITEMS, INPUT_ITEMS) for value in ("", "sideways", "ASC;", SQL)),
     *(query(path, "after", value, 400, 404)
       for path in LISTS for value in ("nothing", SQL, "\u0000", "../x", MEGABYTE[:9000])),
+    *(Bad(f"query: {path}?{name}=zz", f"{path}?{name}=zz", method="GET", param="include")
+      for path in (ITEMS, INPUT_ITEMS, "/v1/responses/{response}") for name in ("include", "include[]")),
     *(query(SESSIONS, "limit", value) for value in ("0", "201", "abc", LONG_NUMBER)),
     *(query(SESSIONS, "offset", value) for value in ("-1", "10001", "abc", LONG_NUMBER)),
     *(query("/v1/responses/{response}", "stream", value) for value in ("", "maybe", "2", SQL)),
@@ -438,6 +468,7 @@ TABLE = {
     "items": ITEM_ROWS,
     "parameters of a chat": CHATS,
     "conversations": CONVERSATIONS,
+    "keys": KEYS,
     "runs and sessions": OLDER,
     "paths": PATHS,
     "queries": QUERIES,

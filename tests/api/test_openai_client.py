@@ -6,16 +6,24 @@ resume, chat, models, and tools that the client runs.
 
 import json
 from collections.abc import AsyncIterator, Iterator
-from typing import Any
+from typing import Any, get_args
 
 import openai
 import pytest
 from openai.types.chat import ChatCompletionMessageParam, ChatCompletionToolParam
-from openai.types.responses import FunctionToolParam, Response, ResponseFunctionToolCall, ResponseInputParam
+from openai.types.responses import (
+    FunctionToolParam,
+    Response,
+    ResponseFunctionToolCall,
+    ResponseIncludable,
+    ResponseInputParam,
+)
 from pydantic import BaseModel
 
 from api.server import Server
 from api.wire import SEEN
+from legato.api import unheeded
+from legato.api.responses import ServiceTier
 
 MODEL = "gpt-4o"  # clients hard-code one; the default agent answers
 WEATHER: FunctionToolParam = {
@@ -29,6 +37,7 @@ CHAT_WEATHER: ChatCompletionToolParam = {
     "type": "function",
     "function": {"name": "weather", "description": "The weather in a city.", "parameters": WEATHER["parameters"] or {}},
 }
+CHOSEN = {"type": "function", "function": {"name": "weather"}}
 CALL = 'call weather {"city": "Oslo"}'
 TWO_CALLS = 'call weather {"city": "Oslo"}\ncall weather {"city": "Rome"}'
 
@@ -277,6 +286,45 @@ def test_a_parsed_response(sdk: openai.OpenAI) -> None:
     assert response.text is not None
     assert response.text.format is not None
     assert response.text.format.type == "json_schema"
+
+
+def test_every_value_that_the_client_knows_is_taken(sdk: openai.OpenAI) -> None:
+    """What asks for something that is not here changes nothing."""
+    assert get_args(unheeded.Includable) == get_args(ResponseIncludable)
+    for tier in get_args(ServiceTier):
+        response = sdk.responses.create(
+            model=MODEL,
+            input="hello",
+            include=list(get_args(ResponseIncludable)),
+            service_tier=tier,
+            prompt={"id": "pmpt_1", "variables": {"city": "Oslo"}, "version": "2"},
+            prompt_cache_retention="24h",
+            prompt_cache_options={"mode": "explicit", "ttl": "30m"},
+            reasoning={"context": "all_turns", "mode": "pro", "effort": "low"},
+            moderation={"model": "omni"},
+        )
+        assert (response.status, response.service_tier) == ("completed", tier)
+    assert list(sdk.responses.input_items.list(response.id, include=["message.input_image.image_url"]))
+    assert sdk.responses.retrieve(response.id, include=["reasoning.encrypted_content"]) == response
+
+
+def test_every_value_that_the_client_knows_is_taken_in_a_chat(sdk: openai.OpenAI) -> None:
+    """The same in a chat."""
+    completion = sdk.chat.completions.create(
+        model=MODEL,
+        messages=[{"role": "user", "content": "reply only fine"}],
+        tools=[CHAT_WEATHER],
+        tool_choice={"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [CHOSEN]}},
+        response_format={"type": "json_schema", "json_schema": {"name": "city", "schema": {"type": "object"}}},
+        service_tier="fast",
+        logprobs=True,
+        top_logprobs=20,
+        store=True,
+        verbosity="low",
+        modalities=["text"],
+        prompt_cache_retention="in_memory",
+    )
+    assert completion.choices[0].message.content == "fine"
 
 
 # -- conversations

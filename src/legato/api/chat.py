@@ -11,9 +11,20 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 from starlette.responses import Response
 
-from legato.api import items
+from legato.api import items, unheeded
 from legato.api.door import Call
-from legato.api.responses import DONE, FunctionName, Metadata, ModelName, headers_of, submit
+from legato.api.responses import (
+    DONE,
+    FunctionName,
+    JsonObject,
+    Metadata,
+    ModelName,
+    PlainText,
+    SchemaName,
+    ServiceTier,
+    headers_of,
+    submit,
+)
 from legato.api.sse import EventStream
 from legato.api.wire import answer, data_line
 from legato.domain import fingerprint
@@ -98,8 +109,50 @@ class FunctionSpec(Struct):
     strict: bool | None = None
 
 
+class ChosenName(Struct):
+    name: FunctionName
+
+
 class ChatTool(Struct, tag="function", tag_field="type"):
     function: FunctionSpec
+
+
+class ChosenTool(Struct, tag="function", tag_field="type"):
+    function: ChosenName
+
+
+class AllowedSet(Struct):
+    mode: Literal["auto", "required"]
+    tools: list[ChosenTool]
+
+
+class AllowedTools(Struct, tag="allowed_tools", tag_field="type"):
+    allowed_tools: AllowedSet
+
+
+class SchemaSpec(Struct):
+    name: SchemaName
+    schema: dict[str, Any] | None = None
+    strict: bool | None = None
+    description: str | None = None
+
+
+class SchemaFormat(Struct, tag="json_schema", tag_field="type"):
+    json_schema: SchemaSpec
+
+
+CHOICES = (ChosenTool, AllowedTools)
+FORMATS = (PlainText, JsonObject, SchemaFormat)
+ToolChoice = Annotated[dict[str, Any], Meta(extra_json_schema={"$ref": "#/components/schemas/ChatToolChoice"})]
+ResponseFormat = Annotated[dict[str, Any], Meta(extra_json_schema={"$ref": "#/components/schemas/ChatFormat"})]
+"""A provider is sent these as they came."""
+
+
+class Choices(Struct):
+    """What they must look like."""
+
+    tool_choice: Literal["none", "auto", "required"] | ChosenTool | AllowedTools | None = None
+    response_format: PlainText | JsonObject | SchemaFormat | None = None
 
 
 class StreamOptions(Struct):
@@ -115,7 +168,7 @@ class CreateChat(Struct):
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     tools: list[ChatTool] | None = None
-    tool_choice: Literal["none", "auto", "required"] | dict[str, Any] | None = None
+    tool_choice: Literal["none", "auto", "required"] | ToolChoice | None = None
     parallel_tool_calls: bool | None = None
     n: Literal[1] | None = None
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
@@ -124,19 +177,30 @@ class CreateChat(Struct):
     frequency_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
     max_tokens: Annotated[int, Meta(ge=1)] | None = None
     max_completion_tokens: Annotated[int, Meta(ge=1)] | None = None
-    response_format: dict[str, Any] | None = None
+    response_format: ResponseFormat | None = None
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
     stop: str | list[str] | None = None
     seed: int | None = None
     logit_bias: dict[str, float] | None = None
-    service_tier: Literal["auto", "default", "flex", "scale", "priority"] | None = None
+    service_tier: ServiceTier | None = None
     metadata: Metadata | None = None
     user: str | None = None
+    logprobs: bool | None = None
+    top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
+    store: bool | None = None
+    verbosity: Literal["low", "medium", "high"] | None = None
+    modalities: list[Literal["text", "audio"]] | None = None
+    safety_identifier: str | None = None
+    prompt_cache_key: str | None = None
+    prompt_cache_retention: unheeded.CacheRetention | None = None
+    prompt_cache_options: unheeded.CacheOptions | None = None
+    moderation: unheeded.Moderation | None = None
 
 
 async def create(call: Call) -> Response:
     """`POST /v1/chat/completions`"""
     body = await call.body(CreateChat)
+    await _check_choices(call, body)
     submission = await _submission(call, body)
     turn = await submit(call, submission)
     headers = headers_of(call, turn, submission)
@@ -150,6 +214,11 @@ async def create(call: Call) -> Response:
 
 
 # -- what is brought
+
+
+async def _check_choices(call: Call, body: CreateChat) -> None:
+    if isinstance(body.tool_choice, dict) or body.response_format is not None:
+        await call.body(Choices)
 
 
 async def _submission(call: Call, body: CreateChat) -> Submission:
@@ -216,6 +285,8 @@ def _bodies(message: ChatMessage, param: str) -> Iterator[AnyBody]:
             raise BadInput("A tool message needs a 'tool_call_id'.", param=f"{param}.tool_call_id")
         yield ToolResult(message.tool_call_id, _text(message, param))
         return
+    if message.content is None and message.role != "assistant":
+        raise BadInput(f"Missing required parameter: '{param}.content'.", param=f"{param}.content")
     parts = _parts(message.content, f"{param}.content")
     if parts or message.role != "assistant":
         role = message.role

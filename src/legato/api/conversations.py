@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 from starlette.responses import Response
 
-from legato.api import items
+from legato.api import items, unheeded
 from legato.api.door import Call, whole
 from legato.api.response import usage_object
 from legato.api.responses import Metadata, listing, page, replayed
@@ -112,6 +112,7 @@ async def delete(call: Call) -> Response:
 
 async def create_items(call: Call) -> Response:
     """`POST /v1/conversations/{id}/items`"""
+    unheeded.check_include(call)
     body = await call.body(CreateItems)
     drafts = items.parse_input(body.items, "items")
     conversation = await find(call)
@@ -131,6 +132,7 @@ async def list_items(call: Call) -> Response:
 
 async def retrieve_item(call: Call) -> Response:
     """`GET /v1/conversations/{id}/items/{item_id}`"""
+    unheeded.check_include(call)
     wanted = call.path("item_id")
     for entry, item in await _readable(call):
         if entry.id == wanted:

@@ -131,7 +131,13 @@ SHAPES: dict[Route, Shape] = {
 }
 """Every route; one that is missing here keeps the gateway from starting."""
 
-UNIONS: dict[str, tuple[type, ...]] = {"GivenItem": items.ITEMS, "GivenPart": items.PARTS, "ChatPart": chat.PARTS}
+UNIONS: dict[str, tuple[type, ...]] = {
+    "GivenItem": items.ITEMS,
+    "GivenPart": items.PARTS,
+    "ChatPart": chat.PARTS,
+    "ChatToolChoice": chat.CHOICES,
+    "ChatFormat": chat.FORMATS,
+}
 LINES: dict[str, type] = {SSE: schemas.Event, JSONL: schemas.Line}
 REFUSED = {"4XX": "Refused; the error says why.", "5XX": "Something the gateway depends on does not answer."}
 

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Meta, Struct
 from starlette.responses import Response
 
-from legato.api import items
+from legato.api import items, unheeded
 from legato.api.door import Call, whole
 from legato.api.response import DEFAULTS, response_object
 from legato.api.sse import EventStream
@@ -53,6 +53,8 @@ Metadata = Annotated[
 ]
 
 
+ServiceTier = Literal["auto", "default", "flex", "scale", "priority", "fast", "ultrafast"]
+SchemaName = Annotated[str, Meta(min_length=1, max_length=64)]
 ModelName = Annotated[str, Meta(max_length=255, pattern=r"^[^\x00-\x1f]*$")]
 FunctionName = Annotated[str, Meta(pattern=r"^[a-zA-Z0-9_.-]{1,128}$")]
 
@@ -89,8 +91,8 @@ class JsonObject(Struct, tag="json_object", tag_field="type"):
 
 
 class JsonSchema(Struct, tag="json_schema", tag_field="type"):
-    name: str = "answer"
-    schema: dict[str, Any] = {}
+    name: SchemaName
+    schema: dict[str, Any]
     strict: bool | None = None
     description: str | None = None
 
@@ -104,6 +106,8 @@ class ReasoningConfig(Struct):
     effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
     summary: Literal["auto", "concise", "detailed"] | None = None
     generate_summary: Literal["auto", "concise", "detailed"] | None = None
+    context: Literal["auto", "current_turn", "all_turns"] | None = None
+    mode: str | None = None
 
 
 class ContextManagement(Struct, tag="compaction", tag_field="type"):
@@ -127,17 +131,25 @@ class CreateResponse(Struct):
     parallel_tool_calls: bool | None = None
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
     top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    presence_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
+    frequency_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
     max_output_tokens: Annotated[int, Meta(ge=1)] | None = None
     max_tool_calls: Annotated[int, Meta(ge=1)] | None = None
     text: TextConfig | None = None
     reasoning: ReasoningConfig | None = None
     truncation: Literal["auto", "disabled"] | None = None
-    service_tier: Literal["auto", "default", "flex", "scale", "priority"] | None = None
+    service_tier: ServiceTier | None = None
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
     user: str | None = None
     context_management: list[ContextManagement] | None = None
+    include: list[unheeded.Includable] | None = None
+    stream_options: unheeded.StreamOptions | None = None
+    prompt: unheeded.Prompt | None = None
+    prompt_cache_retention: unheeded.CacheRetention | None = None
+    prompt_cache_options: unheeded.CacheOptions | None = None
+    moderation: unheeded.Moderation | None = None
 
 
 class PreviousResponseNotFound(UnknownTurn):
@@ -200,6 +212,7 @@ async def _unstored(call: Call, body: CreateResponse, submission: Submission) ->
 
 async def retrieve(call: Call) -> Response:
     """`GET /v1/responses/{id}`"""
+    unheeded.check_include(call)
     turn_id, turn = await find(call)
     headers: dict[str, str] = {"X-Legato-Conversation": turn.conversation_id}
     after = _after(call)
@@ -340,6 +353,7 @@ def encode(event: WireEvent) -> bytes:
 
 def page(call: Call, rendered: list[dict[str, Any]]) -> dict[str, Any]:
     """A page of a list, in the order the client wants, after the item it names."""
+    unheeded.check_include(call)
     order = call.query("order")
     if order not in (None, "asc", "desc"):
         raise BadInput("'order' must be 'asc' or 'desc'.", param="order")
