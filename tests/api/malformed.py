@@ -272,6 +272,7 @@ CONVERSATIONS = [
       for path in ("/v1/conversations", AT)
       for value in (7, [], {"a": 1}, {"k" * 65: "v"}, {"a": "x" * 513}, {f"k{n}": "v" for n in range(17)})),
     Bad("update: not an object", AT, []),
+    Bad("update: nothing", AT, {}, param="metadata"),
     *(Bad(f"rewind: {str(to)[:20]}", f"{AT}/rewind", {"to": to}, param="to")
       for to in (-1, 10**6, 10**30, 1.5, "nowhere", None, [])),
     Bad("rewind: nothing", f"{AT}/rewind", {}, param="to"),

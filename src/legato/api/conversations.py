@@ -35,7 +35,7 @@ class CreateConversation(Struct):
 
 
 class UpdateConversation(Struct):
-    metadata: Metadata | None = None
+    metadata: Metadata | None
 
 
 class CreateItems(Struct):
