@@ -174,6 +174,27 @@ def test_half_a_character_is_refused_in_every_text(both: Server, known: Known) -
     assert state(both.client, known) == before
 
 
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        (b"", "empty"),
+        (b" \n", "empty"),
+        (rb'{"input": "\ud800"}', "half a character"),
+        (rb'{"input": "x\udc00x"}', "half a character"),
+        (b'{"input": "x', "truncated"),
+    ],
+)
+def test_a_body_that_is_no_json_is_told_why(both: Server, body: bytes, says: str) -> None:
+    """What a person would call it, not what the reader of JSON does."""
+    assert says in refused(both.client.post("/v1/responses", content=body), 400)["message"]
+
+
+def test_a_name_that_cannot_be_is_told_what_names_are(both: Server, known: Known) -> None:
+    """All of the rule, not only how it begins."""
+    answer = both.client.put(f"/v1/conversations/{known.conversation}/aliases/a b")
+    assert "any of '._:@+-'" in refused(answer, 400, param="name")["message"]
+
+
 @pytest.mark.parametrize("place", TEXTS)
 def test_nul_in_a_text_is_kept_or_refused(both: Server, known: Known, place: str) -> None:
     """Never a failure, on neither database; and what is taken is taken whole."""

@@ -6,12 +6,12 @@ from msgspec import Meta, Struct
 from starlette.responses import Response
 
 from legato.api.door import Call
-from legato.api.wire import answer
+from legato.api.wire import answer, matching
 from legato.domain.ids import PrincipalId
 from legato.errors import Forbidden, NotFound
 
 ADMIN = "admin"
-Word = Annotated[str, Meta(min_length=1, max_length=100, pattern=r"^[^\x00-\x1f\x7f]+$")]
+Word = Annotated[str, matching(r"[^\x00-\x1f\x7f]+", least=1, most=100)]
 Scope = Literal["admin"]
 
 

@@ -11,12 +11,12 @@ from starlette.responses import Response
 
 from legato.api.admin import check_admin
 from legato.api.door import Api, Call, whole
-from legato.api.wire import answer, read_body
+from legato.api.wire import answer, matching, read_body
 from legato.domain.handles import Address, parse_name
 from legato.domain.ids import PrincipalId
 from legato.errors import BadInput, NotFound
 
-Word = Annotated[str, Meta(min_length=1, max_length=100, pattern=r"^[^\x00-\x1f\x7f]+$")]
+Word = Annotated[str, matching(r"[^\x00-\x1f\x7f]+", least=1, most=100)]
 
 
 class ConfirmPairing(Struct):

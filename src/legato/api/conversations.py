@@ -19,7 +19,7 @@ from legato.api.wire import answer, named_event
 from legato.domain.conversations import Conversation, Described
 from legato.domain.entries import Entry
 from legato.domain.grams import shortened, snippet
-from legato.domain.handles import ById, Slug, parse_name
+from legato.domain.handles import SLUG_RULE, ById, Slug, parse_name
 from legato.domain.ids import ConversationId
 from legato.domain.turns import Dedup
 from legato.errors import BadInput, NotFound, UnknownHandle
@@ -328,7 +328,7 @@ async def put_alias(call: Call) -> Response:
     conversation = await find(call)
     name = parse_name(call.path("name"), param="name")
     if isinstance(name, ById) or not name.creatable:
-        raise BadInput("A name begins with a letter or digit; 'conv_…' is no name.", param="name")
+        raise BadInput(f"{SLUG_RULE} 'conv_…' is no name.", param="name")
     await call.gateway.bind(call.caller.principal, name, ById(conversation.id))
     return answer(shown(conversation) | {"name": name.value})
 

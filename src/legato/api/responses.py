@@ -17,7 +17,7 @@ from legato.api.door import Call, whole
 from legato.api.response import DEFAULTS, response_object
 from legato.api.sse import EventStream
 from legato.api.stream import ResponseStream, WireEvent
-from legato.api.wire import answer, named_event
+from legato.api.wire import answer, matching, named_event
 from legato.domain.entries import Tool
 from legato.domain.handles import parse_name
 from legato.domain.ids import TurnId
@@ -55,8 +55,8 @@ Metadata = Annotated[
 
 ServiceTier = Literal["auto", "default", "flex", "scale", "priority", "fast", "ultrafast"]
 SchemaName = Annotated[str, Meta(min_length=1, max_length=64)]
-ModelName = Annotated[str, Meta(max_length=255, pattern=r"^[^\x00-\x1f]*$")]
-FunctionName = Annotated[str, Meta(pattern=r"^[a-zA-Z0-9_.-]{1,128}$")]
+ModelName = Annotated[str, matching(r"[^\x00-\x1f]*", most=255)]
+FunctionName = Annotated[str, matching(r"[a-zA-Z0-9_.-]{1,128}")]
 
 
 class ConversationRef(Struct):

@@ -31,8 +31,18 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 LONGEST_MESSAGE = 500
 _PLACE = re.compile(r" - at (?:`key` in )?`\$\.?(.*)`\Z")
+_LONE = re.compile(
+    rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F]"
+)
 _MISSING = re.compile(r"Object missing required field `(.*?)`")
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`\Z", re.DOTALL)
+
+
+def matching(pattern: str, *, least: int | None = None, most: int | None = None) -> msgspec.Meta:
+    """A text that is all as the pattern says. Python's `$` would let a newline follow; in the document, which others
+    read, it is the end."""
+    shown = {"pattern": f"^{pattern}$"}
+    return msgspec.Meta(pattern=rf"^{pattern}\Z", min_length=least, max_length=most, extra_json_schema=shown)
 
 
 class TooLarge(LimitReached):
@@ -122,7 +132,14 @@ def decode_body(data: bytes, kind: type[T]) -> T:
         message, place = misfit(error)
         raise BadInput(message, param=place or None) from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BadInput(f"The body is not valid JSON: {error}") from error
+        raise BadInput(_unreadable(data, error)) from error
+
+
+def _unreadable(data: bytes, error: Exception) -> str:
+    if not data.strip():
+        return "The body is empty; it must be a JSON object."
+    why = "a text holds half a character (a lone surrogate)" if _LONE.search(data) else error
+    return f"The body is not valid JSON: {why}"
 
 
 def misfit(error: msgspec.ValidationError) -> tuple[str, str]:

@@ -17,6 +17,7 @@ from legato.errors import BadInput
 
 MAX_NAME = 255
 _SLUG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+-]{0,254}\Z")
+SLUG_RULE = "A name begins with a letter or digit, followed by up to 254 letters, digits or any of '._:@+-'."
 _VISIBLE = re.compile(r"[^\x00-\x1f\x7f-\x9f\ud800-\udfff]{1,255}\Z")
 
 

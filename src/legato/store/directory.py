@@ -12,7 +12,7 @@ from msgspec import DecodeError, json
 
 from legato.domain.conversations import Conversation, Described
 from legato.domain.entries import Message
-from legato.domain.handles import Address, ById, Handle, Name, Slug, past_all_beginning
+from legato.domain.handles import SLUG_RULE, Address, ById, Handle, Name, Slug, past_all_beginning
 from legato.domain.ids import ConversationId, PrincipalId, new_conversation_id
 from legato.errors import AliasTaken, BadInput, UnknownHandle
 from legato.store.database import Row, Tx, one
@@ -62,11 +62,7 @@ async def lock_or_create(
 def check_creatable(name: Name) -> None:
     """What is not there yet can be made under this name."""
     if not name.creatable:
-        raise BadInput(
-            "A new conversation's name begins with a letter or digit, followed by up to 254 letters, digits or any of "
-            "'._:@+-'.",
-            param="conversation",
-        )
+        raise BadInput(SLUG_RULE, param="conversation")
 
 
 async def create(
