@@ -133,14 +133,14 @@ PARAMETERS = [
     response("conversation", {"id": MEGABYTE}, "an id of a megabyte", "conversation"),
     *(response("previous_response_id", value) for value in (7, [], {"id": "resp_1"})),
     *(response("instructions", value) for value in (7, [], {})),
-    *(response("model", value) for value in (7, [], {})),
+    *(response("model", value) for value in (7, [], {}, "m\n")),
     *(response(flag, value) for flag in ("stream", "background", "store") for value in ("true", 1, [])),
     *(response("parallel_tool_calls", value) for value in ("yes", 0)),
     *(response("metadata", value) for value in (7, [], "x", {"a": 1}, {"a": None}, {"a": {}}, {"a": "x" * 513})),
     response("metadata", {"k" * 65: "v"}, "a key of 65"),
     response("metadata", {f"k{n}": "v" for n in range(17)}, "17 keys"),
     *(response("tools", value) for value in ({}, [7], [{}], [{"type": "nope"}], [{"type": "function"}], "auto")),
-    *(response("tools", [{"type": "function", "name": name}]) for name in ("", "a b", "é", "../x", "n" * 129, 7)),
+    *(response("tools", [{"type": "function", "name": name}]) for name in ("", "a b", "é", "../x", "n" * 129, "f\n")),
     *(response("tools", [{"type": "function", "name": "f", "parameters": value}]) for value in (7, [], "x")),
     *(response("tool_choice", value) for value in ("maybe", 7, [], {}, {"type": "file_search"}, {"type": "function"})),
     *(response("temperature", value) for value in ("hot", 2.1, -0.1, [], True)),
@@ -216,6 +216,8 @@ ITEM_ROWS = [
 
 CHATS = [
     *(chat("messages", value) for value in ([], "x", {}, [7], None)),
+    *(chat("conversation", value) for value in (5, [], {}, "", "a b")),
+    chat("previous_response_id", 5),
     chat("n", 2),
     chat("n", 0),
     *(chat("temperature", value) for value in ("hot", 3, -1)),
@@ -296,7 +298,8 @@ CONVERSATIONS = [
 KEYS = [
     *(Bad(f"key: {body}", "/v1/keys", body, param=param)
       for param, body in (
-          ("name", {}), ("name", {"name": 7}), ("name", {"name": ""}), ("principal", {"name": "k", "principal": 7}),
+          ("name", {}), ("name", {"name": 7}), ("name", {"name": ""}), ("name", {"name": "a\n"}),
+          ("principal", {"name": "k", "principal": 7}), ("principal", {"name": "k", "principal": "p\n"}),
           ("scopes", {"name": "k", "scopes": "admin"}), ("scopes[0]", {"name": "k", "scopes": ["bogus"]}),
       )),
 ]  # fmt: skip
@@ -438,6 +441,10 @@ HEADERS = [
         headers={"X-Hermes-Session-Id": "here"}, code="mutually_exclusive_parameters"),
     Bad("header: a session and a previous response", body={**HELLO, "previous_response_id": "resp_1"},
         headers={"X-Hermes-Session-Id": "here"}, code="mutually_exclusive_parameters"),
+    *(Bad(f"header: a session and a chat's {name}", "/v1/chat/completions",
+          {"messages": [{"role": "user", "content": "x"}], name: "elsewhere"}, param="conversation",
+          headers={"X-Hermes-Session-Id": "here"}, code="mutually_exclusive_parameters")
+      for name in ("conversation", "previous_response_id")),
     Bad("header: two sessions", body=HELLO, headers={"X-Hermes-Session-Id": "a", "X-Legato-Conversation": "b"},
         param="x-hermes-session-id"),
     *(header("Authorization", value, 401, code="invalid_api_key")

@@ -296,6 +296,18 @@ def test_a_chat_with_a_session_takes_its_history_from_the_log(client: httpx.Clie
     assert [line for line in said_in(client, second["legato"]["conversation"]) if "made up" in line] == []
 
 
+def test_a_chat_goes_on_in_the_conversation_that_its_body_names(client: httpx.Client) -> None:
+    """By a name, an id, or the response before: as everywhere."""
+    first = chat(client, "one", conversation="body-named")
+    place = first["legato"]["conversation"]
+    second = chat(client, "two", conversation={"id": place})
+    third = chat(client, "three", previous_response_id=second["legato"]["turn"])
+    assert {answer["legato"]["conversation"] for answer in (first, second, third)} == {place}
+    assert seen(third["choices"][0]["message"]["content"]) == (5, "one", "three")
+    unknown = {"messages": [{"role": "user", "content": "x"}], "conversation": "conv_unknown"}
+    refused(client.post("/v1/chat/completions", json=unknown), 404, "conversation_not_found")
+
+
 def test_a_session_header_that_is_a_conversation_id_never_creates(client: httpx.Client) -> None:
     """It is that conversation, or 404."""
     known = ask(client, "hello")

@@ -1,8 +1,8 @@
 """Chat Completions: the older form, on the same turns.
 
-With a session header the history comes from the log, and only what follows the last assistant message of the body is
-new. Without one the body is the whole history; the turn is kept all the same, and a client that sends a history again
-is recognised by its fingerprint.
+Where a session header or the body names a conversation the history comes from the log, and only what follows the last
+assistant message of the body is new. Otherwise the body is the whole history; the turn is kept all the same, and a
+client that sends a history again is recognised by its fingerprint.
 """
 
 from collections.abc import AsyncGenerator, Iterator
@@ -15,6 +15,7 @@ from legato.api import items, unheeded
 from legato.api.door import Call
 from legato.api.responses import (
     DONE,
+    ConversationRef,
     FunctionName,
     JsonObject,
     Metadata,
@@ -24,6 +25,7 @@ from legato.api.responses import (
     ServiceTier,
     headers_of,
     submit,
+    target_of,
 )
 from legato.api.sse import EventStream
 from legato.api.wire import answer, data_line
@@ -185,6 +187,8 @@ class CreateChat(Struct):
     service_tier: ServiceTier | None = None
     metadata: Metadata | None = None
     user: str | None = None
+    conversation: str | ConversationRef | None = None
+    previous_response_id: str | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
     store: bool | None = None
@@ -223,7 +227,7 @@ async def _check_choices(call: Call, body: CreateChat) -> None:
 
 async def _submission(call: Call, body: CreateChat) -> Submission:
     instructions, drafts = _history(body.messages)
-    target, new, history = await _target(call, drafts)
+    target, new, history = await _target(call, body, drafts)
     if not new:
         raise BadInput("The last message must be from the user or a tool.", param="messages")
     cast = call.api.roster.cast(body.model)
@@ -252,13 +256,13 @@ async def _submission(call: Call, body: CreateChat) -> Submission:
     )
 
 
-async def _target(call: Call, drafts: list[Draft]) -> tuple[Target, list[Draft], str | None]:
-    """Where the turn goes, what it brings, and the fingerprint of everything that was sent. A client without a session
-    is in the conversation whose history it sends again, word for word; otherwise in a new one."""
+async def _target(call: Call, body: CreateChat, drafts: list[Draft]) -> tuple[Target, list[Draft], str | None]:
+    """Where the turn goes, what it brings, and the fingerprint of everything that was sent. A client that names no
+    conversation is in the one whose history it sends again, word for word; otherwise in a new one."""
     place = _place_of_news(drafts)
-    session = call.session
-    if session is not None:
-        return session, drafts[place:], None
+    target = target_of(call, body)
+    if not isinstance(target, Fresh):
+        return target, drafts[place:], None
     past = fingerprint.extend(fingerprint.START, [d.body for d in drafts[:place]])
     history = fingerprint.extend(past, [d.body for d in drafts[place:]])
     turn_id = await call.gateway.recall(call.caller.principal, past) if place else None
