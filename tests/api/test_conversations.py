@@ -2,11 +2,12 @@
 
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Literal
 
 import httpx
 import openai
 import pytest
+from openai.types.responses import ResponseInputItemParam
 
 from api.server import BOUND, Server
 from api.wire import ask, conversation_of, conversations, get, ok, post, refused, said_in, seen
@@ -27,6 +28,49 @@ def test_a_deleted_item_is_seen_by_nobody_and_stays_so_after_kill_9(fresh_server
     assert get(fresh_server.client, "/v1/conversations/talk/items")["data"] == newest_first[:-1]
     refused(fresh_server.client.get(f"/v1/conversations/talk/items/{secret['id']}"), 404, "item_not_found", "item_id")
     assert seen(ask(fresh_server.client, "what do you know?", conversation="talk"))[1] == "reply only ok"
+
+
+def test_a_deleted_item_heads_no_list_and_no_page(fresh_server: Server) -> None:
+    """The preview is the first thing that is still seen."""
+    talk = conversation_of(ask(fresh_server.client, "reply only fine"))
+    first = get(fresh_server.client, f"/v1/conversations/{talk}/items", order="asc")["data"][0]
+    ok(fresh_server.client.delete(f"/v1/conversations/{talk}/items/{first['id']}"))
+    assert [row["preview"] for row in get(fresh_server.client, "/v1/conversations")["data"]] == ["fine"]
+    for form in ("markdown", "html"):
+        assert "reply only" not in fresh_server.client.get(f"/v1/conversations/{talk}/export?format={form}").text
+
+
+@pytest.mark.parametrize("order", ["asc", "desc"])
+def test_items_are_deleted_while_they_are_listed(server: Server, order: Literal["asc", "desc"]) -> None:
+    """An item that was deleted since still says where the next page begins."""
+    given: list[ResponseInputItemParam] = [{"role": "user", "content": str(n)} for n in range(7)]
+    with server.sdk() as sdk:
+        talk = sdk.conversations.create(items=given)
+        for item in sdk.conversations.items.list(talk.id, limit=2, order=order):
+            assert item.id is not None
+            sdk.conversations.items.delete(item.id, conversation_id=talk.id)
+        assert list(sdk.conversations.items.list(talk.id)) == []
+        other = sdk.conversations.create(items=given[:1])
+        [elsewhere] = sdk.conversations.items.list(other.id)
+        with pytest.raises(openai.BadRequestError):  # an item of another conversation has no place here
+            sdk.conversations.items.list(talk.id, after=elsewhere.id or "")
+
+
+def test_conversations_are_deleted_while_they_are_listed(fresh_server: Server) -> None:
+    """The same for a list of conversations; what is another's, or was purged, has no place."""
+    client = fresh_server.client
+    for n in range(5):
+        ask(client, f"reply only {n}")
+    foreign = conversation_of(ask(fresh_server.stranger, "hello"))
+    after: dict[str, str] = {}
+    while page := get(client, "/v1/conversations", limit=2, **after)["data"]:
+        for row in page:
+            ok(client.delete(f"/v1/conversations/{row['id']}"))
+        after = {"after": page[-1]["id"]}
+    assert conversations(client) == []
+    ok(client.delete(f"/v1/trash/{after['after']}"))
+    for gone in (foreign, after["after"]):
+        refused(client.get("/v1/conversations", params={"after": gone}), 404, "conversation_not_found", "after")
 
 
 def test_an_item_is_deleted_once(client: httpx.Client, stranger: httpx.Client) -> None:

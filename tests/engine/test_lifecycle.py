@@ -654,6 +654,7 @@ WITHOUT_OWNER = {
     "receipt": "takes a turn that was read in its owner's name",
     "last_ended": "takes a conversation that was read in its owner's name",
     "under_way": "takes a conversation that was read in its owner's name",
+    "position": "takes a conversation that was read in its owner's name",
     "summary_in_force": "takes a conversation that was read in its owner's name",
     "described": "takes conversations that were read in their owner's name",
     "window": "speaks of a model",

@@ -18,9 +18,9 @@ from acts import (
 )
 
 from conftest import ALICE, BOB, Opener
-from legato.domain.entries import Compaction, Rewind
+from legato.domain.entries import Compaction, Expand, Remove, Rewind
 from legato.domain.handles import Address, ById, External, Name, Slug
-from legato.domain.ids import PrincipalId
+from legato.domain.ids import ConversationId, PrincipalId
 from legato.domain.turns import After, Fresh
 from legato.errors import AliasTaken, BadInput, Defect, UnknownHandle, UnknownTurn
 from legato.store import directory, log, turns
@@ -430,3 +430,41 @@ async def test_a_fork_is_found_by_its_own_id(db: Database) -> None:
     assert (fork.parent_id, fork.base_seq, fork.head_seq) == (one.conversation_id, 2, 4)
     assert (await turn(db, fork.tip_turn)).conversation_id == fork.id
     assert [e.seq for e in await db.read(log.read_transcript, fork.id)] == [1, 2, 3, 4]
+
+
+# -- how a conversation began
+
+
+async def opening(db: Database, conversation_id: ConversationId) -> str:
+    [row] = await db.read(directory.described, [await conversation(db, conversation_id)])
+    return row.opening
+
+
+async def test_the_opening_is_the_first_message_that_was_not_taken_back(db: Database) -> None:
+    """Removed, rewound, and back again."""
+    first = await talk(db, WORK, "one")
+    place = first.conversation_id
+    await talk(db, WORK, "two")
+    assert await opening(db, place) == "one"
+    await tend(db, WORK, Remove(1))
+    assert await opening(db, place) == "ONE"
+    removal = (await conversation(db, place)).head_seq
+    await tend(db, WORK, Remove(2))
+    assert await opening(db, place) == "two"
+    await tend(db, WORK, Expand(removal))
+    assert await opening(db, place) == "one"
+    await tend(db, WORK, Rewind(0))
+    assert await opening(db, place) == ""
+    await talk(db, WORK, "three")
+    assert await opening(db, place) == "three"
+
+
+async def test_the_opening_of_a_fork_is_its_own_or_that_of_its_past(db: Database) -> None:
+    """Of what it was forked from nothing counts that came later or was taken back before."""
+    first = await talk(db, WORK, "one")
+    origin = await conversation(db, first.conversation_id)
+    await tend(db, WORK, Remove(1))
+    forks = [await db.write(directory.create, ALICE, parent=origin.id, base=base) for base in (origin.head_seq, 3, 0)]
+    assert [await opening(db, fork.id) for fork in forks] == ["one", "ONE", ""]
+    await talk(db, ById(forks[0].id), "two")
+    assert await opening(db, forks[0].id) == "two"

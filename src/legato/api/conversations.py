@@ -127,7 +127,17 @@ async def create_items(call: Call) -> Response:
 
 async def list_items(call: Call) -> Response:
     """`GET /v1/conversations/{id}/items`"""
-    return answer(page(call, [item for _, item in await _readable(call)]))
+    readable = await _readable(call)
+    return answer(page(call, [item for _, item in readable], await _passed(call, [entry for entry, _ in readable])))
+
+
+async def _passed(call: Call, entries: list[Entry]) -> int | None:
+    """How many of these come before the item that a page begins after, where it was taken out of sight since."""
+    after = call.query("after")
+    if after is None or any(entry.id == after for entry in entries):
+        return None
+    place = await call.gateway.position(await find(call), after)
+    return sum(entry.seq < place for entry in entries) if place is not None else None
 
 
 async def retrieve_item(call: Call) -> Response:
@@ -159,15 +169,20 @@ async def list_conversations(call: Call) -> Response:
     limit = call.limit()
     after = call.query("after")
     try:
-        named = parse_name(after, param="after") if after is not None else None
-        last = await call.gateway.find(call.caller.principal, named) if named is not None else None
+        last = await _last_listed(call, after) if after is not None else None
+        found = await call.gateway.conversations(
+            call.caller.principal, limit + 1, last, query=call.query("q"), kind=call.query("kind")
+        )
     except UnknownHandle as error:
         raise UnknownHandle(error.message, param="after") from error
-    found = await call.gateway.conversations(
-        call.caller.principal, limit + 1, last.id if last else None, query=call.query("q"), kind=call.query("kind")
-    )
     data = [_described(row) for row in await call.gateway.described(found[:limit])]
     return answer(listing(data, has_more=len(found) > limit))
+
+
+async def _last_listed(call: Call, after: str) -> ConversationId:
+    """The conversation that a page begins after; one that was deleted since is known by its id."""
+    named = parse_name(after, param="after")
+    return named.id if isinstance(named, ById) else (await call.gateway.find(call.caller.principal, named)).id
 
 
 async def resolve(call: Call) -> Response:

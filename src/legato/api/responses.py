@@ -351,8 +351,9 @@ def encode(event: WireEvent) -> bytes:
     return named_event(event["type"], event)
 
 
-def page(call: Call, rendered: list[dict[str, Any]]) -> dict[str, Any]:
-    """A page of a list, in the order the client wants, after the item it names."""
+def page(call: Call, rendered: list[dict[str, Any]], passed: int | None = None) -> dict[str, Any]:
+    """A page of a list, in the order the client wants, after the item it names. Where that item is no longer in the
+    list, `passed` of those that are were before it."""
     unheeded.check_include(call)
     order = call.query("order")
     if order not in (None, "asc", "desc"):
@@ -362,9 +363,10 @@ def page(call: Call, rendered: list[dict[str, Any]]) -> dict[str, Any]:
     after = call.query("after")
     if after is not None:
         places = [place for place, item in enumerate(rendered) if item["id"] == after]
-        if not places:
+        if not places and passed is None:
             raise BadInput(f"There is no item {after!r} here.", param="after")
-        rendered = rendered[places[0] + 1 :]
+        gone = (passed or 0) if order == "asc" else len(rendered) - (passed or 0)
+        rendered = rendered[places[0] + 1 if places else gone :]
     limit = call.limit()
     return listing(rendered[:limit], has_more=len(rendered) > limit)
 

@@ -123,6 +123,10 @@ class Upkeep(Keeping):
         """The position of the compaction that stands for the past of a conversation that was read."""
         return await self._db.read(log.summary_in_force, conversation.id)
 
+    async def position(self, conversation: Conversation, entry_id: str) -> int | None:
+        """Where an entry of a conversation that was read is, also one that nobody sees any more."""
+        return await self._db.read(log.position, conversation.id, entry_id)
+
     async def expand(self, principal: PrincipalId, handle: Handle, of: int, *, dedup: Dedup | None = None) -> Turn:
         """Void the compaction, pin, hide or removal at a position."""
         await self._check_kind(principal, handle, of, (Compaction, Pin, Hide, Remove), "of")

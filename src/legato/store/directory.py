@@ -15,6 +15,7 @@ from legato.domain.entries import Message
 from legato.domain.handles import SLUG_RULE, Address, ById, Handle, Name, Slug, past_all_beginning
 from legato.domain.ids import ConversationId, PrincipalId, new_conversation_id
 from legato.errors import AliasTaken, BadInput, UnknownHandle
+from legato.store import log
 from legato.store.database import Row, Tx, one
 
 MANY = 500  # so many that begin alike are sorted; of more, the newest are looked for among the newest
@@ -188,8 +189,10 @@ async def newest(
     those only."""
     before, before_id = 1e18, ""
     if after is not None:
-        last = await find(tx, principal, ById(after))
-        before, before_id = last.updated_at, last.id
+        last = await one(tx.run("place_in_list", id=after, principal=principal))
+        if last is None:
+            raise UnknownHandle(f"No conversation {after!r}.", param="conversation")
+        before, before_id = last
     place = {"principal": principal, "before": before, "before_id": before_id, "limit": limit}
     if among is not None:
         rows = await tx.run("list_among", among=json.encode(list(among)).decode(), kind=kind, **place)
@@ -218,11 +221,21 @@ async def described(tx: Tx, conversations: Iterable[Conversation]) -> list[Descr
     found = []
     for conversation in conversations:
         name = slug_among(await names(tx, conversation.id))
-        first = await one(tx.run("first_message", conversation=conversation.id))
-        if first is None and conversation.parent_id is not None:
-            first = await one(tx.run("first_message", conversation=conversation.parent_id))
-        found.append(Described(conversation, name, _text(first[0]) if first else ""))
+        found.append(Described(conversation, name, await _opening(tx, conversation)))
     return found
+
+
+async def _opening(tx: Tx, conversation: Conversation) -> str:
+    """The first thing said that people still see: in the conversation itself, or else in what it was forked from."""
+    first = await one(tx.run("first_message", conversation=conversation.id))
+    if first is not None and not first[1]:
+        return _text(first[0])
+    if first is None and conversation.parent_id is None:
+        return ""
+    said = await log.first_said(tx, conversation.id, after=conversation.base_seq)
+    if said is None and conversation.parent_id is not None:
+        said = await log.first_said(tx, conversation.id)
+    return _text(said) if said is not None else ""
 
 
 def _text(message: str) -> str:

@@ -169,6 +169,17 @@ async def count_messages(tx: Tx, conversation_id: ConversationId) -> int:
     return counted
 
 
+async def first_said(tx: Tx, conversation_id: ConversationId, *, after: int = 0) -> str | None:
+    """The first message that people see after a position, as it is stored."""
+    stretches = await lineage(tx, conversation_id)
+    for first, last in _beyond(after, transcript(stretches[-1].upto, await controls(tx, stretches))):
+        for stretch in stretches:
+            place = {"first": max(first, stretch.base + 1), "last": min(last, stretch.upto)}
+            if row := await one(tx.run("first_message_between", conversation=stretch.conversation_id, **place)):
+                return str(row[0])
+    return None
+
+
 async def removed(tx: Tx, conversation_id: ConversationId) -> set[int]:
     """The positions of a conversation that were taken out of sight one by one."""
     stretches = await lineage(tx, conversation_id)
@@ -242,6 +253,16 @@ async def entries_at(tx: Tx, conversation_id: ConversationId, first: int, last: 
     """The entries that a conversation itself (not its ancestors) holds at positions."""
     rows = await tx.run("entries_between", conversation=conversation_id, first=first, last=last)
     return [_entry(row) for row in rows]
+
+
+async def position(tx: Tx, conversation_id: ConversationId, entry_id: str) -> int | None:
+    """Where an entry is that a conversation reads, or read before it was taken out of sight."""
+    places: dict[ConversationId, int] = dict(await tx.run("places_of_entry", id=entry_id))
+    for stretch in await lineage(tx, conversation_id) if places else ():
+        seq = places.get(stretch.conversation_id)
+        if seq is not None and stretch.base < seq <= stretch.upto:
+            return seq
+    return None
 
 
 async def body_at(tx: Tx, conversation_id: ConversationId, seq: int) -> AnyBody | None:

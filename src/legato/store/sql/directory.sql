@@ -59,6 +59,10 @@ select {conversation} from conversations where id = :id {for_update};
 -- name: rename_conversation
 update conversations set title = :title where id = :id and principal = :principal and deleted_at is null returning id;
 
+-- name: place_in_list
+-- Where the next page begins; a conversation that was deleted since still has its place.
+select updated_at, id from conversations where id = :id and principal = :principal and purged_at is null;
+
 -- name: list_conversations
 -- Living conversations that hold something, newest first.
 select {conversation} from conversations
@@ -119,8 +123,15 @@ and (substr(id, 1, :length) = :what or substr(title, 1, :length) = :what or 0 < 
 order by updated_at desc, id desc limit :limit;
 
 -- name: first_message
--- The first thing that was said in a conversation itself.
-select body from entries where conversation_id = :conversation and kind = 'message' order by seq limit 1;
+-- The first thing that was said in a conversation itself, and whether anything was taken back there since.
+select body, exists (
+    select 1 from entries c where c.conversation_id = :conversation
+    and c.kind in ('setup', 'compaction', 'expand', 'rewind', 'pin', 'hide', 'remove') and c.kind in ('rewind', 'remove'))
+from entries where conversation_id = :conversation and kind = 'message' order by seq limit 1;
+
+-- name: first_message_between
+select body from entries where conversation_id = :conversation and kind = 'message' and seq between :first and :last
+order by seq limit 1;
 
 -- name: names_like
 -- The titles and slugs that may contain a text: the plain ones in which a piece of it is, and all that are not plain.

@@ -53,6 +53,10 @@ select {entry} from entries where conversation_id = :conversation and seq betwee
 select count(*) from entries where conversation_id = :conversation and seq between :first and :last
 and kind in ('message', 'tool_call', 'tool_result');
 
+-- name: places_of_entry
+-- Where an entry is, by its id.
+select conversation_id, seq from entries where id = :id;
+
 -- name: entries_of_turn
 select {entry} from entries
 where conversation_id = :conversation and seq between :first and :last and turn_id = :turn order by seq;
