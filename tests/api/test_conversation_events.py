@@ -1,13 +1,15 @@
 """`GET /v1/conversations/{id}/events`: all that happens in a conversation, from anywhere, without gap or repeat."""
 
+import http.client
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
 
-from api.server import Server
+from api.server import BOUND, Server
 from api.wire import Json, ask, conversation_of, ok, post, refused
 
 Told = tuple[str, Json]
@@ -114,6 +116,36 @@ def test_a_watcher_that_is_cut_off_before_anything_happens_misses_nothing(client
     response = ask(client, "meanwhile", conversation=conversation)
     with watching(client, conversation, begins.removeprefix("id: ")) as told:
         assert {event["turn"] for _, event in until_ended(told)} == {response["id"]}
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1/conversations/{conversation}/events",
+        "/v1/conversations/{conversation}/export",
+        "/v1/conversations/{conversation}/items",
+        "/v1/responses/{response}?stream=true",
+        "/v1/runs/{response}/events",
+        "/v1/models",
+        "/healthz",
+        "/docs",
+    ],
+)
+def test_what_only_the_head_is_asked_of_ends_at_once(server: Server, path: str) -> None:
+    """And the connection is good for the next request, also where the answer itself would have no end."""
+    response = ask(server.client, "hello")
+    path = path.format(conversation=conversation_of(response), response=response["id"])
+    address = urlsplit(server.url)
+    connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=BOUND)
+    with closing(connection):
+        connection.request("HEAD", path, headers={"Authorization": f"Bearer {server.key}"})
+        head = connection.getresponse()
+        assert (head.status, head.read()) == (200, b"")
+        assert head.getheader("x-request-id")
+        kept = connection.sock
+        connection.request("GET", "/healthz")
+        assert connection.getresponse().read() == b'{"status":"ok"}'
+        assert connection.sock is kept is not None
 
 
 def test_a_watcher_of_a_conversation_that_is_deleted_is_let_go(fresh_server: Server) -> None:

@@ -91,16 +91,29 @@ def guarded(endpoint: Endpoint) -> Endpoint:
             try:
                 response = await endpoint(request)
             except LegatoError as error:
-                response = refusal(error)
-                if response.status_code >= 500:
-                    logger.error("refused", path=request.url.path, code=error.code, error=error.message)
+                response = refused(request, error)
             except Exception:
                 logger.exception("request failed", path=request.url.path)
                 response = envelope(500, "server_error", "internal_error", "Unexpected failure; see the gateway's log.")
         response.headers["x-request-id"] = request_id
-        return response
+        return response if request.method != "HEAD" else _head_of(response)
 
     return run
+
+
+def refused(request: Request, error: LegatoError) -> Response:
+    """An error in the envelope; one that is not the client's fault is in the log, too."""
+    response = refusal(error)
+    if response.status_code >= 500:
+        logger.error("refused", path=request.url.path, code=error.code, error=error.message)
+    return response
+
+
+def _head_of(response: Response) -> Response:
+    """What HEAD gets: the same without a body, at once, however long the telling of it would take."""
+    head = Response(status_code=response.status_code)
+    head.raw_headers = response.raw_headers
+    return head
 
 
 def bearer(headers: Mapping[str, str]) -> str:
