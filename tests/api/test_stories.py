@@ -25,6 +25,7 @@ from api.wire import (
     numbers,
     ok,
     output_text,
+    post,
     refused,
     said_in,
     seen,
@@ -294,6 +295,41 @@ def test_a_chat_with_a_session_takes_its_history_from_the_log(client: httpx.Clie
     second = ok(client.post("/v1/chat/completions", json={"messages": resent}, headers={SESSION: "resends"}))
     assert seen(second["choices"][0]["message"]["content"]) == (3, "one", "two")
     assert [line for line in said_in(client, second["legato"]["conversation"]) if "made up" in line] == []
+
+
+def test_a_chat_that_fails_says_in_which_conversation_also_when_it_is_repeated(client: httpx.Client) -> None:
+    """The headers of an answer are there without one."""
+    body = {"messages": [{"role": "user", "content": "fail 1 times"}]}
+    headers = {SESSION: "fails", "Idempotency-Key": "fails-1"}
+    first, again = (client.post("/v1/chat/completions", json=body, headers=headers) for _ in range(2))
+    place = conversation_of(ask(client, "reply only x", {SESSION: "fails"}))
+    for answer in (first, again):
+        assert answer.status_code == 503
+        assert answer.headers[SESSION] == "fails"
+        assert answer.headers["X-Legato-Conversation"] == place
+    assert [answer.headers.get("Idempotency-Replayed") for answer in (first, again)] == [None, "true"]
+
+
+@pytest.mark.parametrize("named", ["session header", "conversation", "previous response"])
+def test_a_conversation_that_is_locked_is_named(client: httpx.Client, named: str) -> None:
+    """By its id, and by the header that was sent."""
+    session = f"locked by {named}"
+    running = ask(client, "sleep 600", {SESSION: session}, background=True)
+    body = {
+        "session header": {},
+        "conversation": {"conversation": conversation_of(running)},
+        "previous response": {"previous_response_id": running["id"]},
+    }[named]
+    headers = {"X-Legato-Busy": "reject"} | ({SESSION: session} if not body else {})
+    for path, given in {
+        "/v1/responses": {"input": "x"},
+        "/v1/chat/completions": {"messages": [{"role": "user", "content": "x"}]},
+    }.items():
+        answer = client.post(path, json=given | body, headers=headers)
+        refused(answer, 409, "conversation_locked")
+        assert answer.headers["X-Legato-Conversation"] == conversation_of(running)
+        assert answer.headers.get(SESSION) == headers.get(SESSION)
+    post(client, f"/v1/responses/{running['id']}/cancel")
 
 
 def test_a_chat_goes_on_in_the_conversation_that_its_body_names(client: httpx.Client) -> None:

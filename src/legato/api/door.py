@@ -6,6 +6,7 @@ conversation, a policy or an idempotency key are read here, once, for all routes
 
 import hashlib
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import TypeVar, get_args
 from urllib.parse import SplitResult, urlsplit
 
@@ -48,6 +49,7 @@ class Call:
     def __init__(self, api: Api, request: Request, headers: dict[str, str], caller: Caller) -> None:
         self.api, self.request, self.headers, self.caller = api, request, headers, caller
         self.raw = b""
+        self.place: dict[str, str] = {}  # headers that say what this request is about, once that is known
 
     @property
     def gateway(self) -> Gateway:
@@ -107,8 +109,16 @@ class Call:
     @property
     def session_echo(self) -> dict[str, str]:
         """The session header as it was sent."""
-        value = self._header(SESSION_HEADERS[0])
-        return {"X-Hermes-Session-Id": self.headers[SESSION_HEADERS[0]]} if value is not None else {}
+        value = self.headers.get(SESSION_HEADERS[0])
+        return {"X-Hermes-Session-Id": value} if value is not None else {}
+
+    @property
+    def about(self) -> dict[str, str]:
+        """What a refusal still says of the conversation; a session header that is none is not repeated."""
+        with suppress(BadInput):
+            if self.session is not None:
+                return {**self.session_echo, **self.place}
+        return self.place
 
     @property
     def busy(self) -> Busy:

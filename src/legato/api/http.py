@@ -29,8 +29,9 @@ from legato.api import (
 )
 from legato.api.door import Api, Route, admit
 from legato.api.operations import operations
-from legato.api.wire import Endpoint, answer, envelope, guarded
+from legato.api.wire import Endpoint, answer, envelope, guarded, refused
 from legato.domain.ids import new_id
+from legato.errors import LegatoError
 
 ROUTES: list[tuple[str, str, Route]] = [
     ("POST", "/v1/responses", responses.create),
@@ -167,7 +168,13 @@ def _quick(endpoints: dict[tuple[str, str], Endpoint], rest: ASGIApp) -> ASGIApp
 
 def _behind(api: Api, route: Route):  # type: ignore[no-untyped-def]  # the type is inferred by `guarded`
     async def endpoint(request: Request) -> Response:
-        return await route(await admit(api, request))
+        call = await admit(api, request)
+        try:
+            return await route(call)
+        except LegatoError as error:
+            response = refused(request, error)
+            response.headers.update(call.about)
+            return response
 
     return endpoint
 

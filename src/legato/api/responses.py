@@ -23,7 +23,7 @@ from legato.domain.handles import parse_name
 from legato.domain.ids import TurnId
 from legato.domain.turns import After, Fresh, Input, Options, Submission, Target, Told, Turn
 from legato.engine.gateway import Gateway
-from legato.errors import BadInput, UnknownTurn
+from legato.errors import BadInput, ConversationBusy, UnknownTurn
 
 DONE = b"data: [DONE]\n\n"
 ECHOED = (
@@ -281,9 +281,24 @@ def submission_of(call: Call, body: CreateResponse) -> Submission:
 
 
 async def submit(call: Call, submission: Submission) -> Turn:
-    """Admit, and tell an unknown previous response in the wire's words."""
+    """Admit, and tell an unknown previous response in the wire's words. What goes wrong from here on still says in
+    which conversation."""
     with previous(submission):
-        return await call.gateway.submit(submission)
+        try:
+            turn = await call.gateway.submit(submission)
+        except ConversationBusy:
+            call.place = {"X-Legato-Conversation": await _place_of(call, submission.target)}
+            raise
+    call.place = headers_of(call, turn, submission)
+    return turn
+
+
+async def _place_of(call: Call, target: Target) -> str:
+    """The conversation of something that was found to be busy."""
+    if isinstance(target, After):
+        return (await call.gateway.turn(call.caller.principal, target.turn_id)).conversation_id
+    assert not isinstance(target, Fresh), "what is new is not busy"
+    return (await call.gateway.find(call.caller.principal, target)).id
 
 
 @contextmanager
