@@ -36,6 +36,8 @@ class ServerConfig(Struct, frozen=True, forbid_unknown_fields=True):
     unknown_model: Literal["default", "reject", "pass"] = "default"
     max_body: Annotated[int, Meta(ge=1, le=2**40)] = 32 * 1024 * 1024
     drain: Annotated[float, Meta(ge=0, le=86_400)] = 20.0
+    hosts: tuple[str, ...] = ()
+    origins: tuple[str, ...] = ()
     notify_socket: str = ""  # where systemd wants to be told (Type=notify)
 
 

@@ -1,12 +1,15 @@
 """The door: what every route of the API has in common before it does anything of its own.
 
-A key says who is calling. A browser's foreign page and a foreign host name are refused. Headers that name a
-conversation, a policy or an idempotency key are read here, once, for all routes that take them.
+A key says who is calling. A browser's foreign page is refused, and so is a name that is not ours, by which such a page
+could pass for one of our own: names of loopback, the address that is listened on and those of the configuration are
+ours. Outside loopback so is every bare address: whoever is reached by one was looked up under no name. Headers that
+name a conversation, a policy or an idempotency key are read here, once, for all routes that take them.
 """
 
 import hashlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import TypeVar, get_args
 from urllib.parse import SplitResult, urlsplit
 
@@ -31,6 +34,33 @@ _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 KeyCheck = Callable[[str], Awaitable[Caller | None]]
 
 
+class Doorway(Struct, frozen=True):
+    """Under which names the gateway is reached, and from which sites besides its own pages."""
+
+    names: frozenset[str]
+    origins: frozenset[str]
+    loopback: bool
+
+    @classmethod
+    def of(cls, listens: str, hosts: Iterable[str] = (), origins: Iterable[str] = ()) -> "Doorway":
+        """For an address to listen on, with the names and sites that are configured."""
+        address = _address(listens)
+        loopback = listens in _LOOPBACK or (address is not None and address.is_loopback)
+        named = {_parts(f"//{host}").hostname or "" for host in hosts}
+        sites = frozenset(origin.lower().rstrip("/") for origin in origins)
+        return cls(frozenset({*_LOOPBACK, listens.lower(), *named} - {""}), sites, loopback)
+
+    def check(self, headers: Mapping[str, str]) -> None:
+        """A page of another site may not speak for the user, nor reach us under another name."""
+        host = headers.get("host", "")
+        name = _parts(f"//{host}").hostname or ""
+        if name not in self.names and (self.loopback or _address(name) is None):
+            raise Forbidden(f"This gateway is not known as {host!r}; 'server.hosts' names what it is known as.")
+        origin = headers.get("origin")
+        if origin is not None and _parts(origin).netloc != host and origin.lower() not in self.origins:
+            raise Forbidden(f"Requests from {origin!r} are not allowed; 'server.origins' names what is.")
+
+
 class Api(Struct, frozen=True):
     """What the routes stand on."""
 
@@ -40,7 +70,7 @@ class Api(Struct, frozen=True):
     exchange: Exchange
     check_key: KeyCheck
     max_body: int
-    loopback_only: bool
+    doorway: Doorway
 
 
 class Call:
@@ -180,21 +210,18 @@ async def admit(api: Api, request: Request) -> Call:
     """Let a request in, or say why not."""
     # looked up a dozen times, so decoded once; of a header that came twice the first counts
     headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in reversed(request.scope["headers"])}
-    _refuse_foreign(api, headers)
+    api.doorway.check(headers)
     caller = await api.check_key(bearer(headers))
     if caller is None:
         raise Unauthenticated("That API key is not known here, or was revoked.")
     return Call(api, request, headers, caller)
 
 
-def _refuse_foreign(api: Api, headers: dict[str, str]) -> None:
-    """A page of another site may not speak for the user, nor reach us under another name."""
-    host = headers.get("host", "")
-    if api.loopback_only and _parts(f"//{host}").hostname not in _LOOPBACK:
-        raise Forbidden(f"This gateway is not known as {host!r}.")
-    origin = headers.get("origin")
-    if origin is not None and _parts(origin).netloc != host:
-        raise Forbidden(f"Requests from {origin!r} are not allowed.")
+def _address(name: str) -> IPv4Address | IPv6Address | None:
+    try:
+        return ip_address(name)
+    except ValueError:
+        return None
 
 
 def _parts(url: str) -> SplitResult:

@@ -20,6 +20,7 @@ from legato.api import (
     commands,
     context,
     conversations,
+    cors,
     models,
     openapi,
     portable,
@@ -109,12 +110,11 @@ SLASH = "\udc2f"  # stands for an encoded slash while routes are compared; no te
 
 
 def build(api: Api) -> ASGIApp:
-    """Everything that is served. The operations and the description of the API need no key; everything else does."""
+    """Everything that is served. The operations and the description of the API need no key; everything else does. What
+    asks after our health may call us by any name."""
     behind = [(method, path, guarded(_behind(api, route))) for method, path, route in ROUTES]
-    routes = [
-        StarletteRoute(path, guarded(endpoint), methods=["GET"])
-        for path, endpoint in operations(api.gateway, api.exchange).items()
-    ]
+    served = operations(api.gateway, api.exchange)
+    routes = [StarletteRoute(path, guarded(served[path]), methods=["GET"]) for path in ("/healthz", "/readyz")]
     described = openapi.document(ROUTES)
     shown = openapi.page(described)
 
@@ -125,12 +125,17 @@ def build(api: Api) -> ASGIApp:
         return Response(shown, media_type="text/html")
 
     routes.append(StarletteRoute("/channels/{name}", guarded(channels.hook(api)), methods=["POST"]))
-    routes += [StarletteRoute("/openapi.json", guarded(document)), StarletteRoute("/docs", guarded(page))]
+    shown_to_all = {"/metrics": served["/metrics"], "/openapi.json": document, "/docs": page}
+    routes += [
+        StarletteRoute(path, guarded(_by_name(api, endpoint)), methods=["GET"])
+        for path, endpoint in shown_to_all.items()
+    ]
     routes += [_Route(path, endpoint, methods=[method]) for method, path, endpoint in behind]
     plain = {(method, path): endpoint for method, path, endpoint in behind if "{" not in path}
     app = Starlette(routes=routes, exception_handlers={HTTPException: _plain_error})
     app.router.redirect_slashes = False
-    return _quick(plain, app)
+    quick = _quick(plain, app)
+    return cors.shared(quick, api.doorway.origins) if api.doorway.origins else quick
 
 
 class _Route(StarletteRoute):
@@ -164,6 +169,16 @@ def _quick(endpoints: dict[tuple[str, str], Endpoint], rest: ASGIApp) -> ASGIApp
             await response(scope, receive, send)
 
     return app
+
+
+def _by_name(api: Api, endpoint: Endpoint) -> Endpoint:
+    """For everybody who calls us by a name of ours."""
+
+    async def run(request: Request) -> Response:
+        api.doorway.check(request.headers)
+        return await endpoint(request)
+
+    return run
 
 
 def _behind(api: Api, route: Route):  # type: ignore[no-untyped-def]  # the type is inferred by `guarded`

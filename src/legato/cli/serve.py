@@ -22,7 +22,7 @@ import uvloop
 
 from legato import logs
 from legato.api import http
-from legato.api.door import Api
+from legato.api.door import Api, Doorway
 from legato.api.keys import RecentKeys
 from legato.api.wire import Caller
 from legato.app import App, make_home, open_app, open_database
@@ -76,11 +76,12 @@ async def _serve(config: Config, listener: socket.socket, private: bool, toolset
             grant = await app.db.read(keys.find, key)
             return Caller(grant.principal, grant.scopes) if grant else None
 
-        loopback = config.server.host in ("127.0.0.1", "::1", "localhost")
+        doorway = Doorway.of(config.server.host, config.server.hosts, config.server.origins)
+        if not doorway.loopback:
+            why = "keys and talks can be read on the way, unless something in front of it speaks TLS"
+            logger.warning("listens outside loopback", host=config.server.host, why=why)
         asgi = http.build(
-            Api(
-                app.gateway, app.care, app.roster, app.exchange, RecentKeys(check_key), config.server.max_body, loopback
-            )
+            Api(app.gateway, app.care, app.roster, app.exchange, RecentKeys(check_key), config.server.max_body, doorway)
         )
         server = _Server(
             uvicorn.Config(asgi, log_config=None, access_log=False, proxy_headers=False, timeout_graceful_shutdown=5)
