@@ -172,3 +172,14 @@ def test_a_request_without_a_turn_is_carried_out_once_per_key(fresh_server: Serv
         if path == "/v1/conversations":
             assert fresh_server.stranger.post(path, json=body, headers=key).json()["id"] != first[number]["id"]
     assert ([row["id"] for row in conversations(fresh_server.client)], said_in(fresh_server.client, talk)) == before
+
+
+def test_a_conversation_is_restored_once_per_key(client: httpx.Client) -> None:
+    """The same request again is answered as the first one was; without the key there is nothing left to restore."""
+    talk = conversation_of(ask(client, "hello", conversation="restored-once"))
+    ok(client.delete(f"/v1/conversations/{talk}"))
+    path, key = f"/v1/trash/{talk}/restore", {"Idempotency-Key": "restore once"}
+    first, again = (client.post(path, headers=key) for _ in range(2))
+    assert ok(first) == ok(again)
+    assert [answer.headers.get("Idempotency-Replayed") for answer in (first, again)] == [None, "true"]
+    refused(client.post(path), 404, "conversation_not_found")

@@ -370,8 +370,8 @@ async def list_deleted(call: Call) -> Response:
 
 async def restore(call: Call) -> Response:
     """`POST /v1/trash/{id}/restore`: as it was, with those of its names that nobody has taken."""
-    restored = await call.gateway.restore(call.caller.principal, ConversationId(_id(call)))
-    return answer(shown(restored.conversation) | {"lost_names": restored.lost})
+    restored = await call.gateway.restore(call.caller.principal, ConversationId(_id(call)), dedup=call.dedup)
+    return answer(shown(restored.conversation) | {"lost_names": restored.lost}, headers=replayed(not restored.fresh))
 
 
 async def purge(call: Call) -> Response:

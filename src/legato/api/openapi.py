@@ -89,7 +89,7 @@ SHAPES: dict[Route, Shape] = {
     portable.export_all: Shape(told=JSONL),
     portable.import_lines: Shape(schemas.ImportReport, lines=True),
     conversations.list_deleted: Shape(schemas.Trash, query=schemas.TrashPaging),
-    conversations.restore: Shape(schemas.RestoredConversation),
+    conversations.restore: Shape(schemas.RestoredConversation, headers=schemas.OnceHeader),
     conversations.purge: Shape(schemas.ConversationPurged),
     admin.scrub: Shape(schemas.Scrubbed),
     chat.create: _turn(schemas.ChatCompletion, chat.CreateChat, schemas.SessionHeaders, told=SSE),

@@ -123,9 +123,19 @@ class Keeping(ABC):
         """What is in the trash, newest first."""
         return await self._db.read(trash.deleted, principal, limit)
 
-    async def restore(self, principal: PrincipalId, conversation_id: ConversationId) -> Restored:
+    async def restore(
+        self, principal: PrincipalId, conversation_id: ConversationId, *, dedup: Dedup | None = None
+    ) -> Restored:
         """Take a conversation out of the trash, with those of its names that are still free."""
-        return await self._db.write(trash.restore, principal, conversation_id)
+        lost: list[str] = []
+
+        async def make(tx: Tx) -> Conversation:
+            restored = await trash.restore(tx, principal, conversation_id)
+            lost[:] = restored.lost
+            return restored.conversation
+
+        made = await self._once(principal, dedup, make)
+        return Restored(made.conversation, lost, made.fresh)
 
     async def purge(self, principal: PrincipalId, conversation_id: ConversationId) -> None:
         """Let nothing be left of a conversation in the trash, but for what its forks read."""

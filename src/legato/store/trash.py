@@ -21,10 +21,12 @@ _BLOB = re.compile(r'"blob":"([0-9a-f]{64})"')
 
 
 class Restored(Struct, frozen=True):
-    """A conversation that came back, and the names that it lost to others meanwhile."""
+    """A conversation that came back, the names that it lost to others meanwhile, and whether that happened only now; of
+    one that came back before, what it lost then is no longer known."""
 
     conversation: Conversation
     lost: list[str]
+    fresh: bool = True
 
 
 async def deleted(tx: Tx, principal: PrincipalId, limit: int) -> list[Described]:
