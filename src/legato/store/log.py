@@ -257,11 +257,10 @@ async def entries_at(tx: Tx, conversation_id: ConversationId, first: int, last: 
 
 async def position(tx: Tx, conversation_id: ConversationId, entry_id: str) -> int | None:
     """Where an entry is that a conversation reads, or read before it was taken out of sight."""
-    places: dict[ConversationId, int] = dict(await tx.run("places_of_entry", id=entry_id))
-    for stretch in await lineage(tx, conversation_id) if places else ():
-        seq = places.get(stretch.conversation_id)
-        if seq is not None and stretch.base < seq <= stretch.upto:
-            return seq
+    for stretch in await lineage(tx, conversation_id):
+        place = {"conversation": stretch.conversation_id, "first": stretch.base + 1, "last": stretch.upto}
+        if row := await one(tx.run("place_of_entry", id=entry_id, **place)):
+            return int(row[0])
     return None
 
 

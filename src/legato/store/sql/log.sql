@@ -53,9 +53,9 @@ select {entry} from entries where conversation_id = :conversation and seq betwee
 select count(*) from entries where conversation_id = :conversation and seq between :first and :last
 and kind in ('message', 'tool_call', 'tool_result');
 
--- name: places_of_entry
--- Where an entry is, by its id.
-select conversation_id, seq from entries where id = :id;
+-- name: place_of_entry
+-- Where an entry of one stretch is, by its id.
+select seq from entries where conversation_id = :conversation and seq between :first and :last and id = :id;
 
 -- name: entries_of_turn
 select {entry} from entries
