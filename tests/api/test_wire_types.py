@@ -112,14 +112,14 @@ def is_stream(told: list[Json]) -> Json:
 
 
 def _by_item(told: list[Json]) -> list[list[Json]]:
-    """The events of each item, which begin in the order of their places."""
-    items: dict[int, list[Json]] = {}
+    """The events of each item; they come in the order of their places, and each ends before the next begins."""
+    items: list[list[Json]] = []
     for event in told:
         if event["type"] == "response.output_item.added":
-            assert event["output_index"] == len(items)
-            items[event["output_index"]] = []
-        items[event["output_index"]].append(event)
-    return list(items.values())
+            items.append([])
+        assert event["output_index"] == len(items) - 1
+        items[-1].append(event)
+    return items
 
 
 def _is_item(told: list[Json]) -> Json:

@@ -2,6 +2,9 @@
 
 Each item gets its id and its place when it opens, so what a follower sees and what the log keeps are the same items.
 A call gets an id of ours: servers number theirs from 0 in every answer, and a log needs each to mean one call.
+
+Items are told one after the other. Servers may mix the pieces of several calls, and only the end of the step says that
+a call is whole; so the first call is told as it comes, and what comes after it when the step ends.
 """
 
 from collections.abc import Iterable, Iterator
@@ -22,6 +25,12 @@ class _Open:
         self.id = draft(_SEED[kind]).id
         self.call_id = new_call_id() if call is not None else ""
         self.incomplete = False
+        self.held = False  # nobody is told of it before the step ends
+        self.closed = False
+
+    @property
+    def text(self) -> str:
+        return "".join(self.pieces)
 
 
 _SEED: dict[ItemKind, AnyBody] = {
@@ -51,7 +60,7 @@ class Step:
     def take(self, event: ModelEvent) -> Iterable[AnyEvent]:
         """One thing the model said."""
         prose = self._prose
-        if type(event) is TextChunk and event.text and prose is not None and prose.kind == "message":
+        if type(event) is TextChunk and event.text and prose is not None and prose.kind == "message" and not prose.held:
             prose.pieces.append(event.text)  # nearly everything is this
             return (Delta(prose.index, event.text),)
         return self._take(event)
@@ -64,31 +73,31 @@ class Step:
                     if self._prose is None or self._prose.kind != kind:
                         yield from self._close_prose()
                         self._prose = self._new(kind)
-                        yield Opened(self._prose.index, self._prose.id, kind)
-                    self._prose.pieces.append(text)
-                    yield Delta(self._prose.index, text)
-            case CallOpened(call_id=call_id, name=name):
+                        yield from self._open(self._prose)
+                    yield from self._grow(self._prose, text)
+            case CallOpened(call_id=call_id):
                 yield from self._close_prose()
-                if call_id in self._calls:  # the same number again: the call before it is complete
-                    yield Closed(self._calls.pop(call_id).index)
-                item = self._calls[call_id] = self._new("tool_call", event)
-                client = name in self.client_tools
-                yield Opened(item.index, item.id, "tool_call", item.call_id, name, client)
+                item = self._calls[call_id] = self._new("tool_call", event)  # the same number again is another call
+                yield from self._open(item)
             case CallChunk(call_id=call_id, text=text):
-                item = self._calls[call_id]
-                item.pieces.append(text)
-                yield Delta(item.index, text)
+                yield from self._grow(self._calls[call_id], text)
             case Finished(usage=usage, truncated=truncated):
                 self.usage, self.truncated = usage, truncated
 
     def close(self, *, incomplete: bool) -> Iterator[AnyEvent]:
-        """Close what is open. When the step was cut off, the open items are incomplete. These events belong into the
-        transaction that writes the entries: nobody is told of an end that a crash could take back."""
-        yield from self._close_prose(incomplete)
-        for item in self._calls.values():
-            item.incomplete = incomplete
-            yield Closed(item.index, incomplete)
-        self._calls = {}
+        """Tell what was held back, and close what is open. When the step was cut off, what was growing is incomplete.
+        These events belong into the transaction that writes the entries: nobody is told of an end that a crash could
+        take back."""
+        for item in (self._prose, *self._calls.values()):
+            if item is not None:
+                item.incomplete = incomplete
+        self._prose, self._calls = None, {}
+        for item in self._items:
+            if not item.closed:
+                item.closed = True
+                if item.held:
+                    yield from (self._opened(item), Delta(item.index, item.text))
+                yield Closed(item.index, item.incomplete)
 
     def drafts(self) -> list[Draft]:
         """What the log keeps, in order. A call whose arguments were cut off never ran and is not kept."""
@@ -96,22 +105,37 @@ class Step:
 
     def _new(self, kind: ItemKind, call: CallOpened | None = None) -> _Open:
         item = _Open(self.next_index, kind, call)
+        item.held = any(before.call is not None for before in self._items)
         self.next_index += 1
         self._items.append(item)
         return item
 
-    def _close_prose(self, incomplete: bool = False) -> Iterator[AnyEvent]:
-        if self._prose is not None:
-            self._prose.incomplete = incomplete
-            yield Closed(self._prose.index, incomplete)
-            self._prose = None
+    def _open(self, item: _Open) -> Iterator[AnyEvent]:
+        if not item.held:
+            yield self._opened(item)
+
+    def _grow(self, item: _Open, text: str) -> Iterator[AnyEvent]:
+        item.pieces.append(text)
+        if not item.held:
+            yield Delta(item.index, text)
+
+    def _close_prose(self) -> Iterator[AnyEvent]:
+        prose, self._prose = self._prose, None
+        if prose is not None and not prose.held:
+            prose.closed = True
+            yield Closed(prose.index)
+
+    def _opened(self, item: _Open) -> Opened:
+        if item.call is None:
+            return Opened(item.index, item.id, item.kind)
+        name = item.call.name
+        return Opened(item.index, item.id, item.kind, item.call_id, name, name in self.client_tools)
 
     def _body(self, item: _Open) -> Message | Reasoning | ToolCall | None:
-        text = "".join(item.pieces)
         if item.kind == "message":
-            return Message("assistant", (Text(text),), incomplete=item.incomplete)
+            return Message("assistant", (Text(item.text),), incomplete=item.incomplete)
         if item.kind == "reasoning":
-            return Reasoning(text, incomplete=item.incomplete)
+            return Reasoning(item.text, incomplete=item.incomplete)
         if item.incomplete or item.call is None:
             return None
-        return ToolCall(item.call_id, item.call.name, text, client=item.call.name in self.client_tools)
+        return ToolCall(item.call_id, item.call.name, item.text, client=item.call.name in self.client_tools)
