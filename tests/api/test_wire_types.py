@@ -248,16 +248,37 @@ def test_a_cancelled_stream_keeps_what_was_said_and_ends_incomplete(steered: tup
     assert output_text(cancelled) == "What was said"
 
 
-def test_an_answer_cut_by_its_length_is_incomplete(steered: tuple[Server, Upstream]) -> None:
-    """With the reason that clients know."""
+CUTS = {"length": "max_output_tokens", "content_filter": "content_filter"}
+HALVES: dict[str, Callable[[Talk], None]] = {
+    "text": lambda talk: talk.say("And so on and"),
+    "reasoning": lambda talk: talk.think("Let me"),
+    "a call": lambda talk: talk.call("weather", '{"city": "Os'),
+    "nothing": lambda talk: None,
+}
+
+
+@pytest.mark.parametrize("store", [True, False], ids=["stored", "not stored"])
+@pytest.mark.parametrize("half", HALVES)
+@pytest.mark.parametrize("reason", CUTS)
+def test_an_answer_that_is_cut_is_incomplete(
+    steered: tuple[Server, Upstream], reason: str, half: str, store: bool
+) -> None:
+    """With the reason that clients know; half a call is not handed over."""
     with talking(steered) as (client, talk):
-        talk.say("And so on and")
-        talk.end("length")
-        with streaming(client, "hello", max_output_tokens=16) as answer:
+        HALVES[half](talk)
+        talk.end(reason)
+        with streaming(client, "hello", max_output_tokens=16, tools=[WEATHER], store=store) as answer:
             told = list(events(answer))
-    last = is_stream(told)
-    assert told[-1]["type"] == "response.incomplete"
-    assert (last["status"], last["incomplete_details"]) == ("incomplete", {"reason": "max_output_tokens"})
+        last = is_stream(told)
+        assert told[-1]["type"] == "response.incomplete"
+        assert (last["status"], last["incomplete_details"]) == ("incomplete", {"reason": CUTS[reason]})
+        assert [(item["type"], item["status"]) for item in last["output"]] == {
+            "text": [("message", "incomplete")],
+            "reasoning": [("reasoning", "incomplete")],
+        }.get(half, [])
+        if store:
+            assert is_response(get(client, f"/v1/responses/{last['id']}")) == last
+            assert follow(client, last["id"]) == told
 
 
 @pytest.mark.parametrize("said", ["", "Half an ans"])
@@ -481,15 +502,28 @@ def test_a_chat_completion_and_its_chunks_fit(steered: tuple[Server, Upstream], 
         assert usages == ([plain["usage"]] if include_usage else [])
 
 
-def test_a_chat_cut_by_its_length_says_so(steered: tuple[Server, Upstream]) -> None:
-    """`finish_reason` is `length`, streamed and not."""
-    body = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 3}
+@pytest.mark.parametrize("half", HALVES)
+@pytest.mark.parametrize("reason", CUTS)
+def test_a_chat_that_is_cut_says_so(steered: tuple[Server, Upstream], reason: str, half: str) -> None:
+    """By its `finish_reason`, streamed and not; half a call is not handed over."""
+    tools = [{"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}]
+    body = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 3, "tools": tools}
     with talking(steered) as (client, talk):
-        talk.say("And so")
-        talk.end("length")
+        HALVES[half](talk)
+        talk.end(reason)
         plain = ok(client.post("/v1/chat/completions", json=body))
     fits(plain, ChatCompletion)
-    assert plain["choices"][0]["finish_reason"] == "length"
+    [choice] = plain["choices"]
+    assert choice["finish_reason"] == reason
+    assert (choice["message"]["content"] or "") == ("And so on and" if half == "text" else "")
+    assert "tool_calls" not in choice["message"]
+    with talking(steered) as (client, talk):
+        HALVES[half](talk)
+        talk.end(reason)
+        with client.stream("POST", "/v1/chat/completions", json={**body, "stream": True}) as streamed:
+            told = list(chunks(streamed))
+    reasons = [choice["finish_reason"] for chunk in told for choice in chunk["choices"]]
+    assert [reason for reason in reasons if reason] == [reason]
 
 
 def test_a_failed_chat_stream_tells_the_error(steered: tuple[Server, Upstream]) -> None:

@@ -46,7 +46,7 @@ from legato.domain.entries import (
     draft,
 )
 from legato.domain.events import AnyEvent, Closed, Delta, Opened
-from legato.domain.turns import After, Fresh, Input, Options, Submission, Target, Turn, Usage
+from legato.domain.turns import After, CutBy, Fresh, Input, Options, Submission, Target, Turn, Usage, cut_by
 from legato.engine.protocols import PASSED_ON
 from legato.errors import BadInput, TurnFailed
 
@@ -343,8 +343,7 @@ def _place_of_news(drafts: list[Draft]) -> int:
 
 
 def _completion(turn: Turn, entries: list[Entry]) -> dict[str, Any]:
-    brought = {d.id for d in turn.input.drafts}
-    said = [entry.body for entry in entries if entry.id not in brought]
+    said = _said(turn, entries)
     messages = [body for body in said if isinstance(body, Message) and body.role == "assistant"]
     calls = [body for body in said if isinstance(body, ToolCall) and body.client]
     thoughts = "".join(body.text for body in said if isinstance(body, Reasoning))
@@ -358,13 +357,19 @@ def _completion(turn: Turn, entries: list[Entry]) -> dict[str, Any]:
         message["tool_calls"] = [_call(call) for call in calls]
     if thoughts:
         message["reasoning_content"] = thoughts
-    finish = _finish_reason(turn, cut=bool(messages) and messages[-1].incomplete, called=bool(calls))
+    finish = _finish_reason(turn, cut_by(said), called=bool(calls))
     return {
         **_head(turn, "chat.completion"),
         "choices": [{"index": 0, "message": message, "finish_reason": finish, "logprobs": None}],
         "usage": _usage(turn.usage or Usage()),
         "legato": _legato(turn),
     }
+
+
+def _said(turn: Turn, entries: list[Entry]) -> list[AnyBody]:
+    """What a turn has added to what it was given."""
+    brought = {d.id for d in turn.input.drafts}
+    return [entry.body for entry in entries if entry.id not in brought]
 
 
 async def _chunks(call: Call, turn: Turn, include_usage: bool) -> AsyncGenerator[bytes, None]:
@@ -381,16 +386,25 @@ async def _chunks(call: Call, turn: Turn, include_usage: bool) -> AsyncGenerator
         delta = told.take(event)
         if delta is not None:
             yield chunk(delta)
-    ended = await call.gateway.ended(turn)
+    ended, cut = await _ended(call, turn, told)
     if ended.failure is not None:
         message = f"{ended.failure.message} ({ended.failure.code})"
         error = {"message": message, "type": "server_error", "param": None, "code": ended.failure.code}
         yield data_line({"error": error})
-    finish = _finish_reason(ended, cut=told.cut, called=bool(told.calls))
+    finish = _finish_reason(ended, cut, called=told.called)
     yield chunk({}, finish, legato=_legato(ended))
     if include_usage:
         yield data_line({**head, "choices": [], "usage": _usage(ended.usage or Usage()), "legato": _legato(ended)})
     yield DONE
+
+
+async def _ended(call: Call, turn: Turn, told: "_Told") -> tuple[Turn, CutBy | None]:
+    """How a turn has ended. Why an answer is not whole is asked only where it is not."""
+    principal = call.caller.principal
+    if told.whole:
+        return await call.gateway.turn(principal, turn.id), None
+    outcome = await call.gateway.outcome(principal, turn.id)
+    return outcome.turn, cut_by(_said(outcome.turn, outcome.entries))
 
 
 class _Told:
@@ -399,7 +413,8 @@ class _Told:
     def __init__(self) -> None:
         self._kinds: dict[int, str] = {}
         self.calls: dict[int, int] = {}
-        self.cut = False  # the last message was cut off
+        self.called = False  # there is a call for the client to answer
+        self.whole = False  # the last item was told to its end
 
     def take(self, event: AnyEvent) -> dict[str, Any] | None:
         match event:
@@ -414,8 +429,9 @@ class _Told:
             case Delta(index=index, text=text):
                 field = {"message": "content", "reasoning": "reasoning_content"}.get(self._kinds[index])
                 return {field: text} if field else None
-            case Closed(index=index, incomplete=incomplete) if self._kinds.get(index) == "message":
-                self.cut = incomplete
+            case Closed(index=index, incomplete=incomplete):
+                self.whole = not incomplete
+                self.called = self.called or (self.whole and index in self.calls)
             case _:
                 pass
         return None
@@ -436,10 +452,10 @@ def _legato(turn: Turn) -> dict[str, str]:
     return {"conversation": turn.conversation_id, "turn": turn.id}
 
 
-def _finish_reason(turn: Turn, *, cut: bool, called: bool) -> str:
-    if called:
-        return "tool_calls"
-    return "length" if cut and turn.status == "done" else "stop"
+def _finish_reason(turn: Turn, cut: CutBy | None, *, called: bool) -> str:
+    if cut is not None and turn.status == "done":
+        return {"max_output_tokens": "length", "content_filter": "content_filter"}[cut]
+    return "tool_calls" if called else "stop"
 
 
 def _call(call: ToolCall) -> dict[str, Any]:

@@ -7,8 +7,8 @@ waits, runs, and for ever after.
 from typing import Any
 
 from legato.api import items
-from legato.domain.entries import Entry, Message, ToolResult
-from legato.domain.turns import Turn, Usage
+from legato.domain.entries import Entry
+from legato.domain.turns import Turn, Usage, cut_by
 
 DEFAULTS: dict[str, Any] = {
     "tools": [],
@@ -65,10 +65,8 @@ def status_of(turn: Turn, output: list[Entry]) -> tuple[str, dict[str, str] | No
     """The status, and why it is incomplete."""
     if turn.status != "done":
         return _STATUS[turn.status], None
-    said = [entry.body for entry in output if not isinstance(entry.body, ToolResult)]
-    if said and isinstance(said[-1], Message) and said[-1].incomplete:
-        return "incomplete", {"reason": "max_output_tokens"}
-    return "completed", None
+    why = cut_by(entry.body for entry in output)
+    return ("incomplete", {"reason": why}) if why is not None else ("completed", None)
 
 
 def usage_object(usage: Usage) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from legato.api.responses import (
 )
 from legato.domain.checks import Check
 from legato.domain.grams import MAX_QUERY
-from legato.domain.turns import Busy
+from legato.domain.turns import Busy, CutBy
 from legato.engine.care import Progress
 from legato.store.figures import Figures, StoreFigures
 
@@ -265,7 +265,7 @@ class ResponseError(Struct):
 
 
 class IncompleteDetails(Struct):
-    reason: str
+    reason: CutBy
 
 
 class NamedConversation(Struct):
@@ -483,7 +483,7 @@ class ChatAnswer(Struct):
 class ChatChoice(Struct):
     index: int
     message: ChatAnswer
-    finish_reason: Literal["stop", "length", "tool_calls"]
+    finish_reason: Literal["stop", "length", "tool_calls", "content_filter"]
     logprobs: None
 
 

@@ -129,7 +129,7 @@ class Telling:
             why = plain(event.get("error") or "The turn failed.")
             told = self._paint.text(("✗ ", "bold red"), (why, "red"), indent=2)
             return ["", *told, *self._paint.dim("  What you said is kept. /retry tries again.")]
-        return ["", *self._paint.dim("⋯ cut off: the answer's limit was reached")] if self._cut else []
+        return ["", *self._paint.dim("⋯ cut off by a limit, or by the provider's filter")] if self._cut else []
 
     def _finish(self) -> list[str]:
         rows = self._writing.close() if self._writing else []

@@ -5,11 +5,12 @@ tip; `upkeep` turns append given entries (items a client posts, a compaction, a 
 from the tip that they happened.
 """
 
+from collections.abc import Iterable
 from typing import Any, Literal
 
 from msgspec import Struct, field, structs
 
-from legato.domain.entries import Draft, Entry, Tool, View
+from legato.domain.entries import AnyBody, Draft, Entry, Message, Note, Tool, ToolResult, View
 from legato.domain.handles import Address, ById, External, Slug
 from legato.domain.ids import ConversationId, PrincipalId, TurnId, new_turn_id
 
@@ -182,6 +183,29 @@ class Outcome(Struct, frozen=True, kw_only=True):
     usage: Usage | None = None
     failure: Failure | None = None
     fingerprint: str | None = None
+
+
+CutBy = Literal["max_output_tokens", "content_filter"]
+
+CUT_SHORT: dict[CutBy, str] = {
+    "max_output_tokens": "The answer was cut off: it was as long as it may be.",
+    "content_filter": "The answer was cut off by the content filter of the model's provider.",
+}
+"""What may cut an answer short, and how people are told. The turn is done; a note of its log says why, or its last
+message, which is incomplete where it was as long as it may be."""
+
+
+def cut_by(output: Iterable[AnyBody]) -> CutBy | None:
+    """What cut the answer of a turn short, given what it wrote."""
+    said: AnyBody | None = None
+    for body in output:
+        if isinstance(body, Note):
+            for why in CUT_SHORT:
+                if body.reason == why:
+                    return why
+        elif not isinstance(body, ToolResult):
+            said = body
+    return "max_output_tokens" if isinstance(said, Message) and said.incomplete else None
 
 
 class Told(Struct, frozen=True):

@@ -67,7 +67,7 @@ class Ephemeral:
                             yield event
             except LegatoError as error:
                 failed = error
-            for event in step.close(incomplete=step.truncated or failed is not None):
+            for event in step.close(incomplete=step.cut_by is not None or failed is not None):
                 yield event
             self._usage += step.usage
             drafts = step.drafts()

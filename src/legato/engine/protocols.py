@@ -61,10 +61,11 @@ class CallChunk(Struct, frozen=True):
 
 
 class Finished(Struct, frozen=True):
-    """The model has said all; `truncated` when a length limit cut it."""
+    """The model has said all; `truncated` when a length limit cut it, `filtered` when the provider's filter did."""
 
     usage: Usage
     truncated: bool = False
+    filtered: bool = False
 
 
 ModelEvent = TextChunk | ReasoningChunk | CallOpened | CallChunk | Finished

@@ -9,10 +9,10 @@ a call is whole; so the first call is told as it comes, and what comes after it 
 
 from collections.abc import Iterable, Iterator
 
-from legato.domain.entries import AnyBody, Draft, Message, Reasoning, Text, ToolCall, draft
+from legato.domain.entries import AnyBody, Draft, Message, Note, Reasoning, Text, ToolCall, draft
 from legato.domain.events import AnyEvent, Closed, Delta, ItemKind, Opened
 from legato.domain.ids import new_call_id
-from legato.domain.turns import Usage
+from legato.domain.turns import CUT_SHORT, CutBy, Usage, cut_by
 from legato.engine.protocols import CallChunk, CallOpened, Finished, ModelEvent, ReasoningChunk, TextChunk
 
 
@@ -46,7 +46,7 @@ class Step:
     def __init__(self, index: int, client_tools: frozenset[str]) -> None:
         self.next_index = index
         self.usage = Usage()
-        self.truncated = False
+        self.cut_by: CutBy | None = None
         self.client_tools = client_tools
         self._items: list[_Open] = []
         self._prose: _Open | None = None  # the message or reasoning that is growing
@@ -81,8 +81,9 @@ class Step:
                 yield from self._open(item)
             case CallChunk(call_id=call_id, text=text):
                 yield from self._grow(self._calls[call_id], text)
-            case Finished(usage=usage, truncated=truncated):
-                self.usage, self.truncated = usage, truncated
+            case Finished(usage=usage, truncated=truncated, filtered=filtered):
+                self.usage = usage
+                self.cut_by = "max_output_tokens" if truncated else "content_filter" if filtered else None
 
     def close(self, *, incomplete: bool) -> Iterator[AnyEvent]:
         """Tell what was held back, and close what is open. When the step was cut off, what was growing is incomplete.
@@ -100,8 +101,13 @@ class Step:
                 yield Closed(item.index, item.incomplete)
 
     def drafts(self) -> list[Draft]:
-        """What the log keeps, in order. A call whose arguments were cut off never ran and is not kept."""
-        return [Draft(item.id, body) for item in self._items if (body := self._body(item)) is not None]
+        """What the log keeps, in order. A call whose arguments were cut off never ran and is not kept; where no call is
+        left, the turn ends here, and a note says why, unless the last message does."""
+        kept = [Draft(item.id, body) for item in self._items if (body := self._body(item)) is not None]
+        bodies = [d.body for d in kept]
+        if self.cut_by not in (None, cut_by(bodies)) and not any(isinstance(body, ToolCall) for body in bodies):
+            kept.append(draft(Note(CUT_SHORT[self.cut_by], reason=self.cut_by)))
+        return kept
 
     def _new(self, kind: ItemKind, call: CallOpened | None = None) -> _Open:
         item = _Open(self.next_index, kind, call)

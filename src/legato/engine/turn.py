@@ -173,7 +173,7 @@ class TurnRun:
             self._unwritten = [draft(cast.setup)]
         for _ in range(cast.agent.max_steps - remains.steps):
             view, bodies = await self._ask(cast, view, bodies)
-            closing = list(self._step.close(incomplete=self._step.truncated))
+            closing = list(self._step.close(incomplete=self._step.cut_by is not None))
             drafts = self._step.drafts()
             calls = [d.body for d in drafts if isinstance(d.body, ToolCall)]
             here = [call for call in calls if not call.client]

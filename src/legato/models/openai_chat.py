@@ -272,7 +272,7 @@ class _Reader:
             raise self.failure
         if self._reason is None and not self._done:
             raise _Retryable("The model's server closed the stream in mid answer.")
-        yield Finished(self._usage, truncated=self._reason == "length")
+        yield Finished(self._usage, truncated=self._reason == "length", filtered=self._reason == "content_filter")
 
     def _take(self, data: bytes, events: list[ModelEvent]) -> None:
         if not data:
