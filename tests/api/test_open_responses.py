@@ -81,7 +81,8 @@ def is_item(item: Json) -> None:
     assert item["type"] in ITEMS
     assert lacks(item, ITEMS[item["type"]]) == set()
     for part in item.get("content", []):
-        assert lacks(part, {"type", "text", "annotations"} if part["type"] == "output_text" else {"type"}) == set()
+        needed = {"output_text": {"type", "text", "annotations"}, "refusal": {"type", "refusal"}}
+        assert lacks(part, needed.get(part["type"], {"type"})) == set()
 
 
 def is_event(event: Json) -> None:
@@ -92,7 +93,8 @@ def is_event(event: Json) -> None:
     if "item" in event:
         is_item(event["item"])
     if "part" in event:
-        assert lacks(event["part"], {"type", "text"}) == set()
+        said = "refusal" if event["part"].get("type") == "refusal" else "text"
+        assert lacks(event["part"], {"type", said}) == set()
     if event["type"] == "error":
         assert lacks(event["error"], {"type", "message"}) == set()
         assert {"code", "param"} <= set(event["error"])
@@ -163,13 +165,14 @@ STREAMS: dict[str, tuple[Callable[[Talk], None], str]] = {
     "text": (_tells(lambda t: t.say("Hello."), lambda t: t.end()), "completed"),
     "reasoning": (_tells(lambda t: t.think("Hm."), lambda t: t.say("Hello."), lambda t: t.end()), "completed"),
     "a call": (_tells(lambda t: t.call("weather", '{"city": "Oslo"}'), lambda t: t.end("tool_calls")), "completed"),
+    "a refusal": (_tells(lambda t: t.refuse("I will"), lambda t: t.refuse(" not."), lambda t: t.end()), "completed"),
     "cut": (_tells(lambda t: t.say("And so"), lambda t: t.end("length")), "incomplete"),
     "failure": (_tells(lambda t: t.say("Half"), lambda t: t.fail("the provider fell over")), "failed"),
 }
 
 
 def test_every_event_of_every_stream_is_known(steered_server: Server, upstream: Upstream) -> None:
-    """Text, reasoning, a call, an answer that is cut, and a failure, stored and not."""
+    """Text, reasoning, a call, a refusal, an answer that is cut, and a failure, stored and not."""
     for tell, end in STREAMS.values():
         for store in (True, False):
             tell(upstream.talk())

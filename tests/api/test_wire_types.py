@@ -122,6 +122,9 @@ def _by_item(told: list[Json]) -> list[list[Json]]:
     return items
 
 
+_TELLS = {"text": "output_text", "refusal": "refusal"}
+
+
 def _is_item(told: list[Json]) -> Json:
     """The events of one item in their order; returns the item as it was when it was done."""
     first, *inner, last = told
@@ -135,9 +138,12 @@ def _is_item(told: list[Json]) -> Json:
         case "message":
             assert (first["item"]["status"], first["item"]["content"]) == ("in_progress", [])
             head, middle, tail = kinds[0], kinds[1:-2], kinds[-2:]
-            assert (head, tail) == ("content_part.added", ["output_text.done", "content_part.done"])
-            assert set(middle) <= {"output_text.delta"}
-            assert inner[-2]["text"] == inner[-1]["part"]["text"] == item["content"][0]["text"] == deltas
+            [part] = item["content"]
+            said = "refusal" if part["type"] == "refusal" else "text"
+            assert (head, tail) == ("content_part.added", [f"{_TELLS[said]}.done", "content_part.done"])
+            assert set(middle) <= {f"{_TELLS[said]}.delta"}
+            assert inner[0]["part"] == {**part, said: ""}
+            assert inner[-2][said] == inner[-1]["part"][said] == part[said] == deltas
         case "reasoning":
             head, middle, tail = kinds[0], kinds[1:-2], kinds[-2:]
             assert head == "reasoning_summary_part.added"
@@ -281,6 +287,30 @@ def test_an_answer_that_is_cut_is_incomplete(
             assert follow(client, last["id"]) == told
 
 
+@pytest.mark.parametrize("store", [True, False], ids=["stored", "not stored"])
+def test_a_refusal_is_told_as_one(steered: tuple[Server, Upstream], store: bool) -> None:
+    """In a message of its own, streamed, read again, and told to the model when the talk goes on."""
+    with talking(steered) as (client, talk):
+        talk.say("Well. ")
+        talk.refuse("That I")
+        talk.refuse(" will not do.")
+        talk.end()
+        with streaming(client, "hello", store=store) as answer:
+            told = list(events(answer))
+    last = is_stream(told)
+    assert [part["type"] for item in last["output"] for part in item["content"]] == ["output_text", "refusal"]
+    assert last["output"][-1]["content"] == [{"type": "refusal", "refusal": "That I will not do."}]
+    if store:
+        assert is_response(get(client, f"/v1/responses/{last['id']}")) == last
+        assert follow(client, last["id"]) == told
+        with talking(steered) as (client, talk):
+            talk.say("Fine.")
+            talk.end()
+            ask(client, "go on", previous_response_id=last["id"])
+        sent = steered[1].received[-1]["messages"]
+        assert [message["content"] for message in sent] == ["hello", "Well. ", "That I will not do.", "go on"]
+
+
 @pytest.mark.parametrize("said", ["", "Half an ans"])
 def test_a_failed_turn_tells_an_error_and_then_that_it_failed(steered: tuple[Server, Upstream], said: str) -> None:
     """Before the first word, and in the middle of the answer, which stays."""
@@ -406,6 +436,7 @@ def test_every_kind_of_item_fits_wherever_it_is_told(client: httpx.Client) -> No
     assert [item["type"] for item in page["data"]] == [
         *["message"] * 3, *["reasoning"] * 2, "function_call", "function_call_output", *["message"] * 2,
     ]  # fmt: skip
+    assert page["data"][-1]["content"] == [{"type": "refusal", "refusal": "no"}]
     for item in page["data"]:
         fits(get(client, f"{at}/{item['id']}"), ConversationItem)
         fits(post(client, at, items=[item]), ConversationItemList)
@@ -469,6 +500,7 @@ CHATS: dict[str, Callable[[Talk], None]] = {
     "nothing": lambda _: None,
     "reasoning": lambda talk: (talk.think("Hm."), talk.say("Hello."))[1],
     "calls": lambda talk: (talk.call("weather", '{"city": "Oslo"}'), talk.call("weather", "{}", 1))[1],
+    "a refusal": lambda talk: talk.refuse("I will not."),
     "prose and a call": lambda talk: (talk.say("I look it up."), talk.call("weather", "{}"))[1],
 }
 
@@ -524,6 +556,30 @@ def test_a_chat_that_is_cut_says_so(steered: tuple[Server, Upstream], reason: st
             told = list(chunks(streamed))
     reasons = [choice["finish_reason"] for chunk in told for choice in chunk["choices"]]
     assert [reason for reason in reasons if reason] == [reason]
+
+
+def test_a_chat_that_is_refused_says_so_and_goes_on(steered: tuple[Server, Upstream]) -> None:
+    """In `refusal`, streamed and not; the client that sends it again is in the same conversation."""
+    first = {"role": "user", "content": "do it"}
+    with talking(steered) as (client, talk):
+        talk.refuse("I will not.")
+        talk.end()
+        plain = ok(client.post("/v1/chat/completions", json={"messages": [first]}))
+    message = plain["choices"][0]["message"]
+    assert (message["content"], message["refusal"]) == (None, "I will not.")
+    with talking(steered) as (client, talk):
+        talk.say("Fine.")
+        talk.end()
+        again = ok(client.post("/v1/chat/completions", json={"messages": [first, message, first]}))
+    assert again["legato"]["conversation"] == plain["legato"]["conversation"]
+    with talking(steered) as (client, talk):
+        talk.refuse("I will not.")
+        talk.end()
+        body = {"messages": [first], "stream": True}
+        with client.stream("POST", "/v1/chat/completions", json=body) as streamed:
+            told = list(chunks(streamed))
+    deltas = [choice["delta"] for chunk in told for choice in chunk["choices"]]
+    assert [delta["refusal"] for delta in deltas if "refusal" in delta] == ["I will not."]
 
 
 def test_a_failed_chat_stream_tells_the_error(steered: tuple[Server, Upstream]) -> None:

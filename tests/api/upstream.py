@@ -27,6 +27,9 @@ class Talk:
     def say(self, text: str) -> None:
         self.delta(content=text)
 
+    def refuse(self, text: str) -> None:
+        self.delta(refusal=text)
+
     def think(self, text: str) -> None:
         self.delta(reasoning_content=text)
 

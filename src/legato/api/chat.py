@@ -99,6 +99,7 @@ class GivenToolCall(Struct):
 class ChatMessage(Struct):
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
     content: str | list[ChatPart] | None = None
+    refusal: str | None = None
     tool_calls: list[GivenToolCall] | None = None
     tool_call_id: items.Id | None = None
     name: str | None = None
@@ -292,6 +293,8 @@ def _bodies(message: ChatMessage, param: str) -> Iterator[AnyBody]:
     if message.content is None and message.role != "assistant":
         raise BadInput(f"Missing required parameter: '{param}.content'.", param=f"{param}.content")
     parts = _parts(message.content, f"{param}.content")
+    if message.refusal:
+        parts += (Text(message.refusal, refusal=True),)
     if parts or message.role != "assistant":
         role = message.role
         assert role not in ("tool", "function")
@@ -313,7 +316,7 @@ def _part(part: dict[str, Any], param: str) -> Part:
         case "text":
             return Text(items.take(part, ChatText, param).text)
         case "refusal":
-            return Text(items.take(part, ChatRefusal, param).refusal)
+            return Text(items.take(part, ChatRefusal, param).refusal, refusal=True)
         case "image_url":
             image = items.take(part, ChatImage, param).image_url
             return Image(url=items.address(image.url, f"{param}.image_url.url"), detail=image.detail)
@@ -349,8 +352,8 @@ def _completion(turn: Turn, entries: list[Entry]) -> dict[str, Any]:
     thoughts = "".join(body.text for body in said if isinstance(body, Reasoning))
     message: dict[str, Any] = {
         "role": "assistant",
-        "content": messages[-1].text if messages else None,
-        "refusal": None,
+        "content": messages[-1].text if messages and not messages[-1].refusal else None,
+        "refusal": messages[-1].text if messages and messages[-1].refusal else None,
         "annotations": [],
     }
     if calls:
@@ -411,7 +414,7 @@ class _Told:
     """Which items a client of this API is told of: prose, and calls that it has to answer."""
 
     def __init__(self) -> None:
-        self._kinds: dict[int, str] = {}
+        self._fields: dict[int, str] = {}
         self.calls: dict[int, int] = {}
         self.called = False  # there is a call for the client to answer
         self.whole = False  # the last item was told to its end
@@ -422,13 +425,14 @@ class _Told:
                 self.calls[index] = place = len(self.calls)
                 function = {"name": name, "arguments": ""}
                 return {"tool_calls": [{"index": place, "id": call_id, "type": "function", "function": function}]}
-            case Opened(index=index, kind=kind):
-                self._kinds[index] = kind
+            case Opened(index=index, kind="message"):
+                self._fields[index] = "refusal" if event.refusal else "content"
+            case Opened(index=index, kind="reasoning"):
+                self._fields[index] = "reasoning_content"
             case Delta(index=index, text=text) if index in self.calls:
                 return {"tool_calls": [{"index": self.calls[index], "function": {"arguments": text}}]}
-            case Delta(index=index, text=text):
-                field = {"message": "content", "reasoning": "reasoning_content"}.get(self._kinds[index])
-                return {field: text} if field else None
+            case Delta(index=index, text=text) if index in self._fields:
+                return {self._fields[index]: text}
             case Closed(index=index, incomplete=incomplete):
                 self.whole = not incomplete
                 self.called = self.called or (self.whole and index in self.calls)

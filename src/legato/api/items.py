@@ -173,7 +173,7 @@ def _part(part: dict[str, Any], param: str) -> Part:
         case "input_text" | "output_text" | "text" | "summary_text":
             return Text(take(part, TextPart, param).text)
         case "refusal":
-            return Text(take(part, RefusalPart, param).refusal)
+            return Text(take(part, RefusalPart, param).refusal, refusal=True)
         case "input_image":
             image = take(part, ImagePart, param)
             return Image(url=address(image.image_url, f"{param}.image_url"), detail=image.detail)
@@ -285,8 +285,14 @@ def output_text(text: str) -> dict[str, Any]:
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
 
 
+def refused(text: str) -> dict[str, Any]:
+    return {"type": "refusal", "refusal": text}
+
+
 def _shown(part: Part, role: str) -> dict[str, Any]:
     match part:
+        case Text(text=text, refusal=True) if role == "assistant":
+            return refused(text)
         case Text(text=text):
             return output_text(text) if role == "assistant" else {"type": "input_text", "text": text}
         case Image(url=url, detail=detail):

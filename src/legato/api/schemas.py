@@ -170,6 +170,10 @@ class OutputText(Struct, tag="output_text", tag_field="type"):
     logprobs: list[Any]
 
 
+class Refusal(Struct, tag="refusal", tag_field="type"):
+    refusal: str
+
+
 class SummaryText(Struct, tag="summary_text", tag_field="type"):
     text: str
 
@@ -178,7 +182,7 @@ class MessageItem(Struct, tag="message", tag_field="type"):
     id: str
     role: Literal["user", "assistant", "system", "developer"]
     status: ItemStatus
-    content: list[InputText | InputImage | InputFile | OutputText]
+    content: list[InputText | InputImage | InputFile | OutputText | Refusal]
 
 
 class ReasoningItem(Struct, tag="reasoning", tag_field="type"):

@@ -8,7 +8,7 @@ theirs. Extension data goes into fields; there are no event types of our own.
 from collections.abc import Iterator
 from typing import Any
 
-from legato.api.items import answered, compacted, output_text
+from legato.api.items import answered, compacted, output_text, refused
 from legato.domain.events import Answered, AnyEvent, Closed, Delta, Folded, Opened
 
 WireEvent = dict[str, Any]
@@ -24,6 +24,11 @@ class _Item:
     @property
     def text(self) -> str:
         return "".join(self.pieces)
+
+    @property
+    def part(self) -> dict[str, Any]:
+        """What a message has said so far."""
+        return refused(self.text) if self.opened.refusal else output_text(self.text)
 
 
 class ResponseStream:
@@ -76,13 +81,15 @@ class ResponseStream:
         opened = item.opened
         yield self._event("response.output_item.added", output_index=opened.index, item=_shown(item, "in_progress"))
         if opened.kind == "message":
-            yield self._of("response.content_part.added", item, content_index=0, part=output_text(""))
+            yield self._of("response.content_part.added", item, content_index=0, part=item.part)
         elif opened.kind == "reasoning":
             part = {"type": "summary_text", "text": ""}
             yield self._of("response.reasoning_summary_part.added", item, summary_index=0, part=part)
 
     def _delta(self, item: _Item, text: str) -> WireEvent:
         match item.opened.kind:
+            case "message" if item.opened.refusal:
+                return self._of("response.refusal.delta", item, content_index=0, delta=text)
             case "message":
                 return self._of("response.output_text.delta", item, content_index=0, delta=text, logprobs=[])
             case "reasoning":
@@ -93,8 +100,11 @@ class ResponseStream:
     def _closed(self, item: _Item, status: str) -> Iterator[WireEvent]:
         match item.opened.kind:
             case "message":
-                yield self._of("response.output_text.done", item, content_index=0, text=item.text, logprobs=[])
-                yield self._of("response.content_part.done", item, content_index=0, part=output_text(item.text))
+                if item.opened.refusal:
+                    yield self._of("response.refusal.done", item, content_index=0, refusal=item.text)
+                else:
+                    yield self._of("response.output_text.done", item, content_index=0, text=item.text, logprobs=[])
+                yield self._of("response.content_part.done", item, content_index=0, part=item.part)
             case "reasoning":
                 yield self._of("response.reasoning_summary_text.done", item, summary_index=0, text=item.text)
                 part = {"type": "summary_text", "text": item.text}
@@ -117,7 +127,7 @@ def _shown(item: _Item, status: str) -> dict[str, Any]:
     opened = item.opened
     match opened.kind:
         case "message":
-            content = [] if status == "in_progress" else [output_text(item.text)]
+            content = [] if status == "in_progress" else [item.part]
             return {"id": opened.id, "type": "message", "role": "assistant", "status": status, "content": content}
         case "reasoning":
             thought = [] if status == "in_progress" else [{"type": "summary_text", "text": item.text}]

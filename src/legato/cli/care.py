@@ -30,7 +30,7 @@ def ask(home: Path | None, text: str, *, last: bool, resume: str | None, model: 
             return
         failed = ""
         for event in client.events("/v1/responses", {**body, "stream": True}):
-            if event["type"] == "response.output_text.delta":
+            if event["type"] in ("response.output_text.delta", "response.refusal.delta"):
                 click.echo(event["delta"], nl=False)
                 sys.stdout.flush()
             elif event["type"] == "error":
@@ -67,7 +67,7 @@ def show(home: Path | None, what: str, *, as_json: bool) -> None:
         return
     for item in items:
         if item["type"] == "message":
-            text = "".join(part.get("text", f"[{part['type']}]") for part in item["content"])
+            text = "".join(part.get("text", part.get("refusal", f"[{part['type']}]")) for part in item["content"])
             click.echo(click.style(f"{item['role']}:", bold=True) + f" {text}\n")
         elif item["type"] == "function_call":
             click.echo(click.style(f"  called {item['name']} {item['arguments']}", dim=True))

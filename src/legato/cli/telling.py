@@ -82,7 +82,9 @@ class Telling:
                 return [*rows, *self._resumed(), ""]
             case "response.output_item.added" if event["item"]["type"] == "function_call":
                 self._calls[event["item"]["call_id"]] = dict(event["item"])
-            case "response.output_text.delta" | "response.reasoning_summary_text.delta" if self._writing:
+            case "response.output_text.delta" | "response.refusal.delta" | "response.reasoning_summary_text.delta" if (
+                self._writing
+            ):
                 return self._writing.feed(event["delta"])
             case "response.output_item.done":
                 return self._done(event["item"])
@@ -201,7 +203,9 @@ def _ends(rows: list[str], most: int, paint: Paint) -> list[str]:
 
 def text_of(item: Item) -> str:
     """What a message says."""
-    return "".join(part.get("text", f"[{part['type'].removeprefix('input_')}]") for part in item["content"])
+    return "".join(
+        part.get("text", part.get("refusal", f"[{part['type'].removeprefix('input_')}]")) for part in item["content"]
+    )
 
 
 def _compact(arguments: str) -> str:

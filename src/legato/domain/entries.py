@@ -15,8 +15,11 @@ from legato.domain.ids import EntryId, TurnId, new_id
 from legato.domain.window import Context
 
 
-class Text(Struct, frozen=True, tag="text", tag_field="type"):
+class Text(Struct, frozen=True, tag="text", tag_field="type", omit_defaults=True):
+    """Words. With `refusal` they say that the model will not answer, and why."""
+
     text: str
+    refusal: bool = False
 
 
 class Image(Struct, frozen=True, tag="image", tag_field="type", omit_defaults=True):
@@ -66,6 +69,11 @@ class Message(Body, frozen=True, tag="message"):
         if len(parts) == 1 and type(parts[0]) is Text:  # nearly all are this, and a prompt has thousands
             return parts[0].text
         return "".join([part.text for part in parts if isinstance(part, Text)])
+
+    @property
+    def refusal(self) -> bool:
+        """Whether it says nothing but that the model will not answer."""
+        return bool(self.parts) and all(isinstance(part, Text) and part.refusal for part in self.parts)
 
 
 class Reasoning(Body, frozen=True, tag="reasoning"):

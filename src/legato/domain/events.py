@@ -21,7 +21,7 @@ class Event(Struct, frozen=True, array_like=True):
 
 
 class Opened(Event, frozen=True, array_like=True, tag="o"):
-    """An item begins at place `index` of the turn's output."""
+    """An item begins at place `index` of the turn's output. A message may be a `refusal`."""
 
     index: int
     id: EntryId
@@ -29,6 +29,7 @@ class Opened(Event, frozen=True, array_like=True, tag="o"):
     call_id: str = ""
     name: str = ""
     client: bool = False
+    refusal: bool = False
 
 
 class Delta(Event, frozen=True, array_like=True, tag="d"):
@@ -97,5 +98,6 @@ def retell(entries: Iterable[Entry]) -> list[AnyEvent]:
             case Reasoning(text=text, incomplete=incomplete):
                 told += [Opened(index, entry_id, "reasoning"), Delta(index, text), Closed(index, incomplete)]
             case Message(text=text, incomplete=incomplete):
-                told += [Opened(index, entry_id, "message"), Delta(index, text), Closed(index, incomplete)]
+                opened = Opened(index, entry_id, "message", refusal=body.refusal)
+                told += [opened, Delta(index, text), Closed(index, incomplete)]
     return told

@@ -44,6 +44,12 @@ class TextChunk(Struct, frozen=True):
     text: str
 
 
+class RefusalChunk(Struct, frozen=True):
+    """The model will not answer, and says why."""
+
+    text: str
+
+
 class ReasoningChunk(Struct, frozen=True):
     text: str
 
@@ -68,7 +74,7 @@ class Finished(Struct, frozen=True):
     filtered: bool = False
 
 
-ModelEvent = TextChunk | ReasoningChunk | CallOpened | CallChunk | Finished
+ModelEvent = TextChunk | RefusalChunk | ReasoningChunk | CallOpened | CallChunk | Finished
 
 
 class Model(Protocol):

@@ -53,6 +53,6 @@ def _cut_off(events: list[AnyEvent], lost: list[Opened]) -> Iterable[Draft]:
         text = "".join(e.text for e in events if isinstance(e, Delta) and e.index == item.index)
         incomplete = item.index not in complete
         if item.kind == "message":
-            yield Draft(item.id, Message("assistant", (Text(text),), incomplete=incomplete))
+            yield Draft(item.id, Message("assistant", (Text(text, refusal=item.refusal),), incomplete=incomplete))
         elif item.kind == "reasoning":
             yield Draft(item.id, Reasoning(text, incomplete=incomplete))

@@ -13,17 +13,27 @@ from legato.domain.entries import AnyBody, Draft, Message, Note, Reasoning, Text
 from legato.domain.events import AnyEvent, Closed, Delta, ItemKind, Opened
 from legato.domain.ids import new_call_id
 from legato.domain.turns import CUT_SHORT, CutBy, Usage, cut_by
-from legato.engine.protocols import CallChunk, CallOpened, Finished, ModelEvent, ReasoningChunk, TextChunk
+from legato.engine.protocols import (
+    CallChunk,
+    CallOpened,
+    Finished,
+    ModelEvent,
+    ReasoningChunk,
+    RefusalChunk,
+    TextChunk,
+)
 
 
 class _Open:
     """An item that is growing."""
 
-    def __init__(self, index: int, kind: ItemKind, call: CallOpened | None = None) -> None:
-        self.index, self.kind, self.call = index, kind, call
+    def __init__(self, index: int, begins: TextChunk | RefusalChunk | ReasoningChunk | CallOpened) -> None:
+        self.index, self.says = index, type(begins)
+        self.kind = _KINDS[self.says]
+        self.call = begins if isinstance(begins, CallOpened) else None
         self.pieces: list[str] = []
-        self.id = draft(_SEED[kind]).id
-        self.call_id = new_call_id() if call is not None else ""
+        self.id = draft(_SEED[self.kind]).id
+        self.call_id = new_call_id() if self.call is not None else ""
         self.incomplete = False
         self.held = False  # nobody is told of it before the step ends
         self.closed = False
@@ -33,6 +43,12 @@ class _Open:
         return "".join(self.pieces)
 
 
+_KINDS: dict[type[ModelEvent], ItemKind] = {
+    TextChunk: "message",
+    RefusalChunk: "message",
+    ReasoningChunk: "reasoning",
+    CallOpened: "tool_call",
+}
 _SEED: dict[ItemKind, AnyBody] = {
     "message": Message("assistant", ()),
     "reasoning": Reasoning(),
@@ -60,24 +76,23 @@ class Step:
     def take(self, event: ModelEvent) -> Iterable[AnyEvent]:
         """One thing the model said."""
         prose = self._prose
-        if type(event) is TextChunk and event.text and prose is not None and prose.kind == "message" and not prose.held:
+        if type(event) is TextChunk and event.text and prose is not None and prose.says is TextChunk and not prose.held:
             prose.pieces.append(event.text)  # nearly everything is this
             return (Delta(prose.index, event.text),)
         return self._take(event)
 
     def _take(self, event: ModelEvent) -> Iterator[AnyEvent]:
         match event:
-            case TextChunk(text=text) | ReasoningChunk(text=text):
+            case TextChunk(text=text) | RefusalChunk(text=text) | ReasoningChunk(text=text):
                 if text:
-                    kind: ItemKind = "message" if isinstance(event, TextChunk) else "reasoning"
-                    if self._prose is None or self._prose.kind != kind:
+                    if self._prose is None or self._prose.says is not type(event):
                         yield from self._close_prose()
-                        self._prose = self._new(kind)
+                        self._prose = self._new(event)
                         yield from self._open(self._prose)
                     yield from self._grow(self._prose, text)
             case CallOpened(call_id=call_id):
                 yield from self._close_prose()
-                item = self._calls[call_id] = self._new("tool_call", event)  # the same number again is another call
+                item = self._calls[call_id] = self._new(event)  # the same number again is another call
                 yield from self._open(item)
             case CallChunk(call_id=call_id, text=text):
                 yield from self._grow(self._calls[call_id], text)
@@ -109,8 +124,8 @@ class Step:
             kept.append(draft(Note(CUT_SHORT[self.cut_by], reason=self.cut_by)))
         return kept
 
-    def _new(self, kind: ItemKind, call: CallOpened | None = None) -> _Open:
-        item = _Open(self.next_index, kind, call)
+    def _new(self, begins: TextChunk | RefusalChunk | ReasoningChunk | CallOpened) -> _Open:
+        item = _Open(self.next_index, begins)
         item.held = any(before.call is not None for before in self._items)
         self.next_index += 1
         self._items.append(item)
@@ -133,13 +148,14 @@ class Step:
 
     def _opened(self, item: _Open) -> Opened:
         if item.call is None:
-            return Opened(item.index, item.id, item.kind)
+            return Opened(item.index, item.id, item.kind, refusal=item.says is RefusalChunk)
         name = item.call.name
         return Opened(item.index, item.id, item.kind, item.call_id, name, name in self.client_tools)
 
     def _body(self, item: _Open) -> Message | Reasoning | ToolCall | None:
         if item.kind == "message":
-            return Message("assistant", (Text(item.text),), incomplete=item.incomplete)
+            said = Text(item.text, refusal=item.says is RefusalChunk)
+            return Message("assistant", (said,), incomplete=item.incomplete)
         if item.kind == "reasoning":
             return Reasoning(item.text, incomplete=item.incomplete)
         if item.incomplete or item.call is None:

@@ -29,6 +29,7 @@ from legato.engine.protocols import (
     ModelEvent,
     ModelRequest,
     ReasoningChunk,
+    RefusalChunk,
     TextChunk,
 )
 from legato.errors import BadInput, ContextTooLarge, Invalid, LegatoError, ModelUnavailable
@@ -54,6 +55,7 @@ class _Call(Struct):
 
 class _Delta(Struct):
     content: str | None = None
+    refusal: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
     tool_calls: list[_Call] | None = None
@@ -301,6 +303,8 @@ class _Reader:
             events.append(ReasoningChunk(thought))
         if delta.content:
             events.append(TextChunk(delta.content))
+        if delta.refusal:
+            events.append(RefusalChunk(delta.refusal))
         for call in delta.tool_calls or ():
             function = call.function or _Function()
             if call.index not in self._calls:
