@@ -755,6 +755,44 @@ def test_a_stateless_client_that_resends_its_history_stays_in_one_conversation(f
     assert said_in(fresh_server.client, row["id"]) == [f"{m['role']}: {m['content']}" for m in messages[1:]]
 
 
+@pytest.mark.parametrize("streamed", [True, False], ids=["streamed", "plain"])
+def test_a_stateless_client_is_recognised_by_all_that_it_heard(
+    steered_server: Server, upstream: Upstream, streamed: bool
+) -> None:
+    """Where a tool ran in the middle of an answer, too: streamed and not, the assistant's message is the same."""
+    messages: list[Json] = []
+    ids = set()
+    for n in range(3):
+        looking, found = upstream.talk(), upstream.talk()
+        looking.say("Let me look. ")
+        looking.call("now", "{}")
+        looking.end("tool_calls")
+        found.say(f"Found {n}.")
+        found.end()
+        messages.append({"role": "user", "content": f"turn {n}"})
+        heard, conversation = _heard(steered_server.client, messages, streamed)
+        assert heard == f"Let me look. Found {n}."
+        messages.append({"role": "assistant", "content": heard})
+        ids.add(conversation)
+    assert len(ids) == 1
+    [row] = conversations(steered_server.client)
+    assert [line for line in said_in(steered_server.client, row["id"]) if line.startswith("user")] == [
+        f"user: turn {n}" for n in range(3)
+    ]
+
+
+def _heard(client: httpx.Client, messages: list[Json], streamed: bool) -> tuple[str, str]:
+    """What a stateless client has of an answer, and the conversation."""
+    body = {"messages": messages, "stream": streamed}
+    if not streamed:
+        answer = ok(client.post("/v1/chat/completions", json=body))
+        return answer["choices"][0]["message"]["content"], answer["legato"]["conversation"]
+    with client.stream("POST", "/v1/chat/completions", json=body) as stream:
+        told = list(chunks(stream))
+    pieces = [choice["delta"].get("content") or "" for chunk in told for choice in chunk["choices"]]
+    return "".join(pieces), told[-1]["legato"]["conversation"]
+
+
 def test_two_stateless_users_with_the_same_history_never_meet(client: httpx.Client, stranger: httpx.Client) -> None:
     """Not even when one sends the whole history of the other."""
     mine: list[Json] = []

@@ -347,20 +347,19 @@ def _place_of_news(drafts: list[Draft]) -> int:
 
 def _completion(turn: Turn, entries: list[Entry]) -> dict[str, Any]:
     said = _said(turn, entries)
-    messages = [body for body in said if isinstance(body, Message) and body.role == "assistant"]
-    calls = [body for body in said if isinstance(body, ToolCall) and body.client]
+    heard = fingerprint.heard(said)
     thoughts = "".join(body.text for body in said if isinstance(body, Reasoning))
     message: dict[str, Any] = {
         "role": "assistant",
-        "content": messages[-1].text if messages and not messages[-1].refusal else None,
-        "refusal": messages[-1].text if messages and messages[-1].refusal else None,
+        "content": heard.text or None,
+        "refusal": heard.refusal or None,
         "annotations": [],
     }
-    if calls:
-        message["tool_calls"] = [_call(call) for call in calls]
+    if heard.calls:
+        message["tool_calls"] = [_call(call) for call in heard.calls]
     if thoughts:
         message["reasoning_content"] = thoughts
-    finish = _finish_reason(turn, cut_by(said), called=bool(calls))
+    finish = _finish_reason(turn, cut_by(said), called=bool(heard.calls))
     return {
         **_head(turn, "chat.completion"),
         "choices": [{"index": 0, "message": message, "finish_reason": finish, "logprobs": None}],

@@ -8,7 +8,7 @@ in the same conversation. Instructions do not count: clients put the time of day
 import hashlib
 from collections.abc import Iterable
 
-from msgspec import json
+from msgspec import Struct, json
 
 from legato.domain.entries import AnyBody, Message, Text, ToolCall, ToolResult
 
@@ -22,6 +22,34 @@ def extend(chain: str, bodies: Iterable[AnyBody]) -> str:
         if word is not None:
             chain = hashlib.sha256(chain.encode() + json.encode(word)).hexdigest()
     return chain
+
+
+class Heard(Struct, frozen=True):
+    """A turn as a client of Chat Completions has it: one message, however many steps it took to say it."""
+
+    text: str
+    refusal: str
+    calls: list[ToolCall]
+
+
+def heard(said: Iterable[AnyBody]) -> Heard:
+    """What the client of a turn that said this has heard: all the text, as it came, and the calls it has to answer.
+    What a crash cut off and the model began anew is left out."""
+    said = list(said)
+    messages = [body for body in said if isinstance(body, Message) and body.role == "assistant"]
+    kept = [body for body in messages if not body.incomplete or body is messages[-1]]
+    return Heard(
+        "".join(body.text for body in kept if not body.refusal),
+        "".join(body.text for body in kept if body.refusal),
+        [body for body in said if isinstance(body, ToolCall) and body.client],
+    )
+
+
+def answered(history: str, said: Iterable[AnyBody]) -> str:
+    """The fingerprint of a history and of what a turn said to it, as its client will send them again."""
+    told = heard(said)
+    message = Message("assistant", (Text(told.text + told.refusal),))
+    return extend(history, [*([message] if message.text else []), *told.calls])
 
 
 def _word(body: AnyBody) -> list[object] | None:

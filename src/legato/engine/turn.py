@@ -76,6 +76,7 @@ class TurnRun:
         self._blobs: dict[str, Blob] = {}
         self._noted = False  # the log says that something was left out
         self.long = False  # the context has grown past what it should be
+        self._said: list[AnyBody] = []  # everything that the log has of this turn's output
         self._unwritten: list[Draft] = []  # a setup that goes along with the next entries
         live.open(self.turn.id)
 
@@ -113,6 +114,8 @@ class TurnRun:
             view = self.lease.view if self.lease.view is not None else await self._long_view()
             return recovery.remains([], []), view
         entries, view = await self._db.read(_left_behind, self.turn)
+        brought = {d.id for d in self.turn.input.drafts}
+        self._said = [entry.body for entry in entries if entry.id not in brought]
         return recovery.remains(told, entries), view
 
     async def _long_view(self) -> View:
@@ -175,6 +178,7 @@ class TurnRun:
             view, bodies = await self._ask(cast, view, bodies)
             closing = list(self._step.close(incomplete=self._step.cut_by is not None))
             drafts = self._step.drafts()
+            self._said += [d.body for d in drafts]
             calls = [d.body for d in drafts if isinstance(d.body, ToolCall)]
             here = [call for call in calls if not call.client]
             if not here:
@@ -269,6 +273,7 @@ class TurnRun:
         takes a new run at this step."""
         if not remains.closing and not remains.cut_off:
             return []
+        self._said += [d.body for d in remains.cut_off]
         first, _ = await self._journal.append(remains.cut_off, remains.closing)
         whole = [seq for seq, d in enumerate(remains.cut_off, first) if not _cut(d.body)]
         if whole:
@@ -311,16 +316,15 @@ class TurnRun:
         await self._journal.append([*unwritten, *drafts], events, progress=self._usage)
 
     def _done(self, said: list[AnyBody]) -> Outcome:
-        """The end of a turn whose last step said this. A client that keeps its own history will send the last message
-        and its calls again."""
+        """The end of a turn whose last step said this. A client that keeps its own history will send again all that it
+        has heard."""
         messages = [body for body in said if isinstance(body, Message)]
-        calls = [body for body in said if isinstance(body, ToolCall) and body.client]
         history = self.turn.input.options.history
         return Outcome(
             status="done",
             answer=messages[-1].text if messages else "",
             usage=self._usage,
-            fingerprint=fingerprint.extend(history, [*messages[-1:], *calls]) if history is not None else None,
+            fingerprint=fingerprint.answered(history, self._said) if history is not None else None,
         )
 
     async def _fail(self, code: str, message: str) -> Ending:
