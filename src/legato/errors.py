@@ -5,7 +5,7 @@
     ├── Invalid       BadInput · BadConfig · BadBackup · UnfinishedTurn
     ├── Conflict      LeaseLost · AliasTaken · DedupMismatch · ConversationBusy · Stale
     ├── Refused       Unauthenticated · Forbidden · LimitReached
-    ├── Unavailable   StoreUnavailable · ModelUnavailable · Draining        (retryable)
+    ├── Unavailable   StoreUnavailable · ModelUnavailable (RateLimited) · Draining        (retryable)
     └── Defect        an invariant is broken: logged with its position, never swallowed · Unreadable
 
 `code` is the stable, machine-readable name; `retryable` says whether the same call may succeed later.
@@ -167,13 +167,22 @@ class ModelUnavailable(Unavailable):
     """The model did not answer."""
 
     code = "model_unavailable"
+    retry_after: float | None = None
+    """How many seconds the provider wants to be left alone, where it says so."""
+
+
+class RateLimited(ModelUnavailable):
+    """The model's provider takes no more requests for now. Try again later."""
+
+    code = "rate_limit_exceeded"
 
 
 class TurnFailed(ModelUnavailable):
     """A turn ended without an answer, and why. Asked for again, it is the same turn, and the same answer."""
 
-    def __init__(self, code: str, message: str) -> None:
+    def __init__(self, code: str, message: str, retry_after: float | None = None) -> None:
         super().__init__(f"{message} ({code})")
+        self.retry_after = retry_after
         self.code = code  # type: ignore[misc]  # the kind of failure is known only here
 
 

@@ -582,6 +582,44 @@ def test_a_chat_that_is_refused_says_so_and_goes_on(steered: tuple[Server, Upstr
     assert [delta["refusal"] for delta in deltas if "refusal" in delta] == ["I will not."]
 
 
+TURNED_DOWN: dict[
+    int, tuple[int, str, str, int, str]
+] = {  # our status, type, code; how often it is asked; a Response's code
+    400: (400, "invalid_request_error", "invalid_value", 1, "invalid_prompt"),
+    422: (400, "invalid_request_error", "invalid_value", 1, "invalid_prompt"),
+    401: (503, "server_error", "model_unavailable", 1, "server_error"),
+    429: (429, "rate_limit_error", "rate_limit_exceeded", 4, "rate_limit_exceeded"),
+    503: (503, "server_error", "model_unavailable", 4, "server_error"),
+}
+
+
+@pytest.mark.parametrize("status", TURNED_DOWN)
+def test_what_a_provider_turns_down_is_told_as_whose_fault_it_is(steered: tuple[Server, Upstream], status: int) -> None:
+    """A bad request is the client's, and not to be sent again; too many are told as such, with the time to wait."""
+    server, upstream = steered
+    client = server.client
+    ours, kind, code, tries, known = TURNED_DOWN[status]
+    body: Json = {"messages": [{"role": "user", "content": "hello"}]}
+
+    def turn_down() -> None:
+        for _ in range(tries):
+            upstream.talk().turn_down(status, "the provider said no", Retry_After="0.01")
+
+    turn_down()
+    answer = client.post("/v1/chat/completions", json=body)
+    error = refused(answer, ours, code)
+    assert error["type"] == kind
+    assert "the provider said no" in error["message"]
+    assert answer.headers.get("retry-after") == ("1" if tries > 1 else None)
+    turn_down()
+    with client.stream("POST", "/v1/chat/completions", json={**body, "stream": True}) as streamed:
+        [told] = [chunk["error"] for chunk in chunks(streamed) if "error" in chunk]
+    assert (told["type"], told["code"]) == (kind, code)
+    turn_down()
+    response = is_response(ask(client, "hello"))
+    assert (response["status"], response["error"]["code"]) == ("failed", known)
+
+
 def test_a_failed_chat_stream_tells_the_error(steered: tuple[Server, Upstream]) -> None:
     """In the envelope, with all four keys, before it ends."""
     body = {"messages": [{"role": "user", "content": "hello"}], "stream": True}

@@ -22,6 +22,8 @@ class Talk:
 
     def __init__(self) -> None:
         self.asked = threading.Event()
+        self.status = 200
+        self.headers = {"Content-Type": "text/event-stream"}
         self._chunks: queue.Queue[dict[str, Any] | None] = queue.Queue()
 
     def say(self, text: str) -> None:
@@ -47,6 +49,11 @@ class Talk:
         usage = {"prompt_tokens": 7, "completion_tokens": 5, "prompt_tokens_details": {"cached_tokens": 3}}
         self._chunks.put({"choices": [{"index": 0, "delta": {}, "finish_reason": reason}], "usage": usage})
         self._chunks.put(None)
+
+    def turn_down(self, status: int, message: str, **headers: str) -> None:
+        """Answer with nothing but an error. It must be known before the request comes."""
+        self.status, self.headers = status, {name.replace("_", "-"): value for name, value in headers.items()}
+        self.fail(message)
 
     def fail(self, message: str) -> None:
         self._chunks.put({"error": {"message": message}})
@@ -97,13 +104,16 @@ def open_upstream() -> Iterator[Upstream]:
     class Requests(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            self.send_response(200)
-            self.send_header("Content-Type", "text/event-stream")
-            self.end_headers()
+            talk = upstream.take(body)
+            prefix, end = (b"data: ", b"data: [DONE]\n\n") if talk.status == 200 else (b"", b"")
             with suppress(OSError):  # the gateway was killed, or stopped listening
-                for chunk in upstream.take(body).chunks():
-                    self.wfile.write(b"data: " + json.dumps(chunk).encode() + b"\n\n")
-                self.wfile.write(b"data: [DONE]\n\n")
+                self.send_response(talk.status)
+                for name, value in talk.headers.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                for chunk in talk.chunks():
+                    self.wfile.write(prefix + json.dumps(chunk).encode() + b"\n\n")
+                self.wfile.write(end)
 
         def log_message(self, *_: object) -> None:
             pass

@@ -14,7 +14,7 @@ from legato.domain.entries import Message, Text
 from legato.domain.ids import ConversationId
 from legato.domain.turns import Usage
 from legato.engine.protocols import CallChunk, CallOpened, Finished, ModelEvent, ModelRequest, TextChunk
-from legato.errors import BadInput, ContextTooLarge, LegatoError, ModelUnavailable
+from legato.errors import BadInput, ContextTooLarge, LegatoError, ModelUnavailable, RateLimited
 from legato.models.fallback import Fallback
 from legato.models.openai_chat import TRIES, OpenAIChat
 
@@ -132,6 +132,14 @@ async def test_what_does_not_pass_is_told_in_the_end() -> None:
     async with served(status(503, '{"error": {"message": "busy"}}')) as (server, model):
         with pytest.raises(ModelUnavailable, match="503: busy"):
             await told(model)
+        assert server.asked == TRIES
+
+
+async def test_too_many_requests_are_told_as_such() -> None:
+    async with served(status(429, '{"error": {"message": "slow down"}}', retry_after="0.01")) as (server, model):
+        with pytest.raises(RateLimited, match="slow down") as failure:
+            await told(model)
+        assert failure.value.retry_after == 0.01
         assert server.asked == TRIES
 
 

@@ -28,7 +28,7 @@ from legato.api.responses import (
     target_of,
 )
 from legato.api.sse import EventStream
-from legato.api.wire import answer, data_line
+from legato.api.wire import answer, data_line, failed, turn_failed
 from legato.domain import fingerprint
 from legato.domain.entries import (
     AnyBody,
@@ -48,7 +48,7 @@ from legato.domain.entries import (
 from legato.domain.events import AnyEvent, Closed, Delta, Opened
 from legato.domain.turns import After, CutBy, Fresh, Input, Options, Submission, Target, Turn, Usage, cut_by
 from legato.engine.protocols import PASSED_ON
-from legato.errors import BadInput, TurnFailed
+from legato.errors import BadInput
 
 
 class ChatText(Struct):
@@ -214,7 +214,7 @@ async def create(call: Call) -> Response:
         return EventStream(_chunks(call, turn, usage), headers)
     told = await call.gateway.answered(turn)
     if told.turn.failure is not None:
-        raise TurnFailed(told.turn.failure.code, told.turn.failure.message)
+        raise turn_failed(told.turn.failure)
     return answer(_completion(told.turn, told.entries), headers=headers)
 
 
@@ -391,7 +391,8 @@ async def _chunks(call: Call, turn: Turn, include_usage: bool) -> AsyncGenerator
     ended, cut = await _ended(call, turn, told)
     if ended.failure is not None:
         message = f"{ended.failure.message} ({ended.failure.code})"
-        error = {"message": message, "type": "server_error", "param": None, "code": ended.failure.code}
+        _, kind = failed(ended.failure.code)
+        error = {"message": message, "type": kind, "param": None, "code": ended.failure.code}
         yield data_line({"error": error})
     finish = _finish_reason(ended, cut, called=told.called)
     yield chunk({}, finish, legato=_legato(ended))

@@ -7,6 +7,7 @@ waits, runs, and for ever after.
 from typing import Any
 
 from legato.api import items
+from legato.api.wire import failed
 from legato.domain.entries import Entry
 from legato.domain.turns import Turn, Usage, cut_by
 
@@ -33,6 +34,7 @@ DEFAULTS: dict[str, Any] = {
     "prompt_cache_key": None,
     "user": None,
 }
+_CODES = {400: "invalid_prompt", 429: "rate_limit_exceeded"}
 _STATUS = {"queued": "queued", "running": "in_progress", "failed": "failed", "cancelled": "cancelled"}
 
 
@@ -86,4 +88,5 @@ def _error(turn: Turn) -> dict[str, str] | None:
     """Clients know few codes; ours is told in the message."""
     if turn.failure is None:
         return None
-    return {"code": "server_error", "message": f"{turn.failure.message} ({turn.failure.code})"}
+    code = _CODES.get(failed(turn.failure.code)[0], "server_error")
+    return {"code": code, "message": f"{turn.failure.message} ({turn.failure.code})"}

@@ -12,12 +12,12 @@ from legato.api import items, session_stream
 from legato.api.door import Call
 from legato.api.responses import ModelName, headers_of, replayed, submit
 from legato.api.sse import EventStream
-from legato.api.wire import answer
+from legato.api.wire import answer, turn_failed
 from legato.domain.conversations import Conversation, Described
 from legato.domain.grams import shortened
 from legato.domain.handles import ById, External, Slug, parse_external
 from legato.domain.turns import Input, Options, Submission, Turn
-from legato.errors import BadInput, TurnFailed, UnknownHandle
+from legato.errors import BadInput, UnknownHandle
 
 Title = Annotated[str, Meta(max_length=500, pattern=r"^[^\x00]*$")]
 SessionName = Annotated[str, Meta(min_length=1, max_length=255)]
@@ -123,7 +123,7 @@ async def chat(call: Call) -> Response:
     headers = headers_of(call, turn, submission)
     ended = await call.gateway.ended(turn)
     if ended.failure is not None:
-        raise TurnFailed(ended.failure.code, ended.failure.message)
+        raise turn_failed(ended.failure)
     text = await call.gateway.answer(ended)
     completion = {
         "object": "hermes.session.chat.completion",

@@ -3,6 +3,7 @@
 Errors of the domain become HTTP here and nowhere else, in the envelope that OpenAI clients read.
 """
 
+import math
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
@@ -12,15 +13,20 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from legato.domain.ids import PrincipalId, new_id
+from legato.domain.turns import Failure
 from legato.errors import (
     BadInput,
     Conflict,
+    ContextTooLarge,
     Forbidden,
     Invalid,
     LegatoError,
     LimitReached,
+    ModelUnavailable,
     NotFound,
+    RateLimited,
     Refused,
+    TurnFailed,
     Unauthenticated,
     Unavailable,
 )
@@ -64,6 +70,15 @@ _STATUS: list[tuple[type[LegatoError], int, str]] = [
 ]
 
 
+_FAILED: dict[str, tuple[int, str]] = {
+    BadInput.code: (400, "invalid_request_error"),
+    ContextTooLarge.code: (400, "invalid_request_error"),
+    RateLimited.code: (429, "rate_limit_error"),
+}
+"""Failures of turns that clients know: what the provider will not take from them, however often they ask, and that it
+was asked too often. The others are faults of the server."""
+
+
 def answer(body: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     """A JSON answer."""
     return Response(msgspec.json.encode(body), status, headers, "application/json")
@@ -72,7 +87,22 @@ def answer(body: Any, status: int = 200, headers: dict[str, str] | None = None) 
 def refusal(error: LegatoError) -> Response:
     """An error in the envelope."""
     status, kind = next(((s, k) for t, s, k in _STATUS if isinstance(error, t)), (500, "server_error"))
-    return envelope(status, kind, error.code, error.message, error.param)
+    if isinstance(error, TurnFailed):
+        status, kind = failed(error.code)
+    told = envelope(status, kind, error.code, error.message, error.param)
+    if isinstance(error, ModelUnavailable) and error.retry_after is not None:
+        told.headers["Retry-After"] = str(math.ceil(error.retry_after))
+    return told
+
+
+def turn_failed(failure: Failure) -> TurnFailed:
+    """A turn that did not answer, as an error."""
+    return TurnFailed(failure.code, failure.message, failure.retry_after)
+
+
+def failed(code: str) -> tuple[int, str]:
+    """The status, and the kind of error, of a turn that failed with this code."""
+    return _FAILED.get(code, (503, "server_error"))
 
 
 def envelope(status: int, kind: str, code: str, message: str, param: str | None = None) -> Response:

@@ -13,6 +13,7 @@ from msgspec import Struct, field, structs
 from legato.domain.entries import AnyBody, Draft, Entry, Message, Note, Tool, ToolResult, View
 from legato.domain.handles import Address, ById, External, Slug
 from legato.domain.ids import ConversationId, PrincipalId, TurnId, new_turn_id
+from legato.errors import LegatoError, ModelUnavailable
 
 Status = Literal["queued", "running", "done", "failed", "cancelled", "joined"]
 Busy = Literal["queue", "steer", "interrupt", "reject"]
@@ -47,11 +48,16 @@ class Usage(Struct, frozen=True, omit_defaults=True):
         return Usage(*(getattr(self, f) + getattr(other, f) for f in self.__struct_fields__))
 
 
-class Failure(Struct, frozen=True):
-    """Why a turn did not answer."""
+class Failure(Struct, frozen=True, omit_defaults=True):
+    """Why a turn did not answer, and after how many seconds another may, where that is known."""
 
     code: str
     message: str
+    retry_after: float | None = None
+
+    @classmethod
+    def of(cls, error: LegatoError) -> "Failure":
+        return cls(error.code, error.message, error.retry_after if isinstance(error, ModelUnavailable) else None)
 
 
 class Options(Struct, frozen=True, omit_defaults=True):

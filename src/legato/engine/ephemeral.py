@@ -37,7 +37,7 @@ class Ephemeral:
             async for event in self._steps():
                 yield event
         except LegatoError as error:
-            failure = Failure(error.code, error.message)
+            failure = Failure.of(error)
         self.turn = structs.replace(
             self.turn,
             status="failed" if failure else "done",

@@ -151,7 +151,7 @@ class TurnRun:
         except LegatoError as error:
             if isinstance(error, Defect):
                 logger.error("defect", error=error.message)
-            outcome = Outcome(status="failed", usage=self._usage, failure=Failure(error.code, error.message))
+            outcome = Outcome(status="failed", usage=self._usage, failure=Failure.of(error))
         except Exception:
             logger.exception("the turn failed")
             failure = Failure("internal_error", "The turn failed unexpectedly; see the gateway's log.")

@@ -32,7 +32,7 @@ from legato.engine.protocols import (
     RefusalChunk,
     TextChunk,
 )
-from legato.errors import BadInput, ContextTooLarge, Invalid, LegatoError, ModelUnavailable
+from legato.errors import BadInput, ContextTooLarge, Invalid, LegatoError, ModelUnavailable, RateLimited
 from legato.logs import logger
 from legato.outgoing import Server
 
@@ -145,9 +145,13 @@ class OpenAIChat:
                 )
                 if begun or attempt == TRIES - 1:
                     raise error from failure
-                wait = error.wait if error.wait is not None else random.uniform(0.5, 1.5) * self._pause * 2**attempt
+                asked = error.retry_after
+                wait = min(asked, LONGEST_WAIT) if asked is not None else self._pause_after(attempt)
                 logger.info("the model is asked again", error=error.message, wait=wait)
                 await asyncio.sleep(wait)
+
+    def _pause_after(self, attempt: int) -> float:
+        return random.uniform(0.5, 1.5) * self._pause * 2.0**attempt
 
 
 # -- what is sent
@@ -326,9 +330,11 @@ def _counted(usage: _Usage) -> Usage:
 
 
 class _Retryable(ModelUnavailable):
-    """A failure that may pass; `wait` is how long the server wants us to wait, in seconds."""
+    """A failure that may pass."""
 
-    wait: float | None = None
+
+class _Limited(RateLimited, _Retryable):
+    """There were too many requests."""
 
 
 def _refused(status: int, body: bytes, wait: float | None) -> ModelUnavailable | Invalid:
@@ -343,8 +349,8 @@ def _refused(status: int, body: bytes, wait: float | None) -> ModelUnavailable |
         return BadInput(message)
     if status not in (408, 425, 429) and status < 500:
         return ModelUnavailable(message)
-    error = _Retryable(message)
-    error.wait = min(LONGEST_WAIT, wait) if wait is not None else None
+    error = _Limited(message) if status == 429 else _Retryable(message)
+    error.retry_after = wait
     return error
 
 
