@@ -12,7 +12,7 @@ import pytest
 
 from api.server import Server
 from api.upstream import Talk, Upstream
-from api.wire import Json, ask, events, follow, get, ok, post, streaming
+from api.wire import Json, ask, chat, events, follow, get, ok, post, streaming
 
 LIFE = ("created", "queued", "in_progress", "completed", "failed", "incomplete")
 EVENTS: dict[str, set[str]] = {
@@ -210,3 +210,40 @@ def test_a_choice_of_tools_reaches_the_provider_in_its_words(steered_server: Ser
         theirs,
         {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [theirs]}},
     ]
+
+
+def test_what_is_asked_for_reaches_the_provider_and_is_told_back(steered_server: Server, upstream: Upstream) -> None:
+    """Penalties, verbosity, strict tools, and a schema with all that was said about it; on both routes."""
+    client, strict = steered_server.client, {**WEATHER, "strict": True}
+    penalties = {"presence_penalty": 0.5, "frequency_penalty": -0.5}
+    schema = {"name": "n", "schema": {"type": "object"}, "strict": True, "description": "An answer."}
+    STREAMS["text"][0](upstream.talk())
+    text = {"verbosity": "low", "format": {"type": "json_schema", **schema}}
+    response = post(client, "/v1/responses", input="hello", tools=[strict], text=text, **penalties)
+    assert {name: response[name] for name in penalties} == penalties
+    assert (response["text"]["verbosity"], response["tools"][0]["strict"]) == ("low", True)
+    STREAMS["text"][0](upstream.talk())
+    function = {"name": "weather", "parameters": WEATHER["parameters"], "strict": True}
+    wanted = {"type": "json_schema", "json_schema": schema}
+    body = {"tools": [{"type": "function", "function": function}], "response_format": wanted, "verbosity": "low"}
+    chat(client, "hello", **body, **penalties)
+    for sent in upstream.received:
+        assert {name: sent[name] for name in penalties} == penalties
+        assert (sent["verbosity"], sent["response_format"]) == ("low", wanted)
+        assert [tool["function"].get("strict") for tool in sent["tools"]] == [None, True]
+
+
+@pytest.mark.parametrize("store", [True, False], ids=["stored", "not stored"])
+def test_no_more_tools_run_here_than_the_client_allows(steered_server: Server, upstream: Upstream, store: bool) -> None:
+    """In all steps together; the model is told."""
+    looking = [upstream.talk(), upstream.talk()]
+    for talk in looking:
+        talk.call("now", "{}")
+        talk.call("now", "{}", 1)
+        talk.end("tool_calls")
+    STREAMS["text"][0](upstream.talk())
+    response = ask(steered_server.client, "hello", max_tool_calls=3, store=store)
+    assert (response["status"], response["max_tool_calls"]) == ("completed", 3)
+    results = [item for item in response["output"] if item["type"] == "function_call_output"]
+    assert [item.get("legato", {}).get("is_error", False) for item in results] == [False, False, False, True]
+    assert upstream.received[-1]["messages"][-1]["content"] == "It was not carried out: 3 calls are allowed in all."

@@ -182,6 +182,7 @@ class CreateChat(Struct):
     max_completion_tokens: Annotated[int, Meta(ge=1)] | None = None
     response_format: ResponseFormat | None = None
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
+    verbosity: Literal["low", "medium", "high"] | None = None
     stop: str | list[str] | None = None
     seed: int | None = None
     logit_bias: dict[str, float] | None = None
@@ -193,7 +194,6 @@ class CreateChat(Struct):
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
     store: bool | None = None
-    verbosity: Literal["low", "medium", "high"] | None = None
     modalities: list[Literal["text", "audio"]] | None = None
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
@@ -239,9 +239,7 @@ async def _submission(call: Call, body: CreateChat) -> Submission:
     options = Options(
         agent=body.model,
         instructions=instructions,
-        tools=tuple(
-            Tool(t.function.name, t.function.description or "", t.function.parameters or {}) for t in body.tools or ()
-        ),
+        tools=tuple(_tool(tool.function) for tool in body.tools or ()),
         params=params,
         echo={"model": cast.name} | ({"metadata": body.metadata} if body.metadata else {}),
         history=history,
@@ -255,6 +253,10 @@ async def _submission(call: Call, body: CreateChat) -> Submission:
         request_hash=call.request_hash,
         retry=call.is_retry,
     )
+
+
+def _tool(given: FunctionSpec) -> Tool:
+    return Tool(given.name, given.description or "", given.parameters or {}, strict=given.strict)
 
 
 async def _target(call: Call, body: CreateChat, drafts: list[Draft]) -> tuple[Target, list[Draft], str | None]:
@@ -403,10 +405,9 @@ async def _chunks(call: Call, turn: Turn, include_usage: bool) -> AsyncGenerator
 
 async def _ended(call: Call, turn: Turn, told: "_Told") -> tuple[Turn, CutBy | None]:
     """How a turn has ended. Why an answer is not whole is asked only where it is not."""
-    principal = call.caller.principal
     if told.whole:
-        return await call.gateway.turn(principal, turn.id), None
-    outcome = await call.gateway.outcome(principal, turn.id)
+        return await call.gateway.ended(turn), None
+    outcome = await call.gateway.answered(turn)
     return outcome.turn, cut_by(_said(outcome.turn, outcome.entries))
 
 

@@ -13,9 +13,8 @@ from starlette.responses import Response
 from legato.api import items
 from legato.api.door import Call
 from legato.api.response import usage_object
-from legato.api.responses import ConversationRef, FunctionTool, ModelName, find, previous, target_of
+from legato.api.responses import ConversationRef, FunctionTool, ModelName, find, previous, target_of, tool_of
 from legato.api.wire import answer
-from legato.domain.entries import Tool
 from legato.domain.ids import new_id
 from legato.domain.turns import Input, Options, Submission
 from legato.engine import prompt
@@ -46,7 +45,7 @@ class CompactResponse(Struct):
 async def input_tokens(call: Call) -> Response:
     """`POST /v1/responses/input_tokens`: how many tokens a request would have."""
     body = await call.body(MeasureResponse)
-    tools = tuple(Tool(t.name, t.description or "", t.parameters or {}) for t in body.tools or ())
+    tools = tuple(tool_of(tool) for tool in body.tools or ())
     submission = _submission(call, body, Options(instructions=body.instructions, tools=tools))
     with previous(submission):
         count = await call.gateway.measure(submission, call.api.roster.cast(body.model))

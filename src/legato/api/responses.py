@@ -28,9 +28,11 @@ from legato.errors import BadInput, ConversationBusy, UnknownTurn
 DONE = b"data: [DONE]\n\n"
 ECHOED = (
     "background",
+    "frequency_penalty",
     "max_output_tokens",
     "max_tool_calls",
     "parallel_tool_calls",
+    "presence_penalty",
     "prompt_cache_key",
     "reasoning",
     "safety_identifier",
@@ -47,6 +49,17 @@ ECHOED = (
     "metadata",
     "previous_response_id",
 )
+ASKED = (
+    "temperature",
+    "top_p",
+    "presence_penalty",
+    "frequency_penalty",
+    "max_output_tokens",
+    "max_tool_calls",
+    "parallel_tool_calls",
+    "service_tier",
+)
+
 
 Metadata = Annotated[
     dict[Annotated[str, Meta(max_length=64)], Annotated[str, Meta(max_length=512)]], Meta(max_length=16)
@@ -264,7 +277,7 @@ def submission_of(call: Call, body: CreateResponse) -> Submission:
     options = Options(
         agent=body.model,
         instructions=body.instructions,
-        tools=tuple(Tool(t.name, t.description or "", t.parameters or {}) for t in body.tools or ()),
+        tools=tuple(tool_of(tool) for tool in body.tools or ()),
         params=_params(body),
         compact_threshold=next((c.compact_threshold for c in body.context_management or ()), None),
         echo=_echo(body) | {"model": cast.name},
@@ -278,6 +291,11 @@ def submission_of(call: Call, body: CreateResponse) -> Submission:
         request_hash=call.request_hash,
         retry=call.is_retry,
     )
+
+
+def tool_of(given: FunctionTool) -> Tool:
+    """A tool of the client."""
+    return Tool(given.name, given.description or "", given.parameters or {}, strict=given.strict)
 
 
 async def submit(call: Call, submission: Submission) -> Turn:
@@ -433,11 +451,7 @@ def after_turn(turn_id: str) -> After:
 
 def _params(body: CreateResponse) -> dict[str, Any]:
     """What the model is asked for, in the words of Chat Completions."""
-    params: dict[str, Any] = {
-        name: value
-        for name in ("temperature", "top_p", "max_output_tokens", "parallel_tool_calls", "service_tier")
-        if (value := getattr(body, name)) is not None
-    }
+    params: dict[str, Any] = {name: value for name in ASKED if (value := getattr(body, name)) is not None}
     match body.tool_choice:
         case ChosenFunction() as chosen:
             params["tool_choice"] = _chosen(chosen)
@@ -449,9 +463,11 @@ def _params(body: CreateResponse) -> dict[str, Any]:
     match body.text.format if body.text is not None else None:
         case JsonObject():
             params["response_format"] = {"type": "json_object"}
-        case JsonSchema(name=name, schema=schema, strict=strict):
-            wanted = {"name": name, "schema": schema} | ({"strict": strict} if strict is not None else {})
-            params["response_format"] = {"type": "json_schema", "json_schema": wanted}
+        case JsonSchema() as wanted:
+            schema = {name: value for name, value in msgspec.structs.asdict(wanted).items() if value is not None}
+            params["response_format"] = {"type": "json_schema", "json_schema": schema}
+    if body.text is not None and body.text.verbosity is not None:
+        params["verbosity"] = body.text.verbosity
     if body.reasoning is not None and body.reasoning.effort is not None:
         params["reasoning_effort"] = body.reasoning.effort
     return params

@@ -42,12 +42,14 @@ Part = Text | Image | File
 
 
 class Tool(Struct, frozen=True, omit_defaults=True):
-    """What a model is told about a tool, and whether it may run again after a crash in doubt."""
+    """What a model is told about a tool (`strict`: its arguments fit the parameters exactly), and whether it may run
+    again after a crash in doubt."""
 
     name: str
     description: str = ""
     parameters: dict[str, Any] = {}
     repeatable: bool = False
+    strict: bool | None = None
 
 
 class Body(Struct, frozen=True, tag_field="kind", omit_defaults=True):

@@ -79,7 +79,8 @@ class Ephemeral:
             here = [call for call in calls if not call.client]
             index = step.next_index
             for call in here:
-                result = await carry_out(self.turn, self._cast, call, Interrupts(), again=False)
+                made = [entry.body for entry in self.entries]
+                result = await carry_out(self.turn, self._cast, call, Interrupts(), said=made, again=False)
                 assert result is not None  # nobody interrupts it
                 kept = draft(result)
                 self._keep([kept])

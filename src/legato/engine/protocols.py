@@ -21,6 +21,7 @@ PASSED_ON = (
     "parallel_tool_calls",
     "response_format",
     "reasoning_effort",
+    "verbosity",
     "stop",
     "seed",
     "logit_bias",

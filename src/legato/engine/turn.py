@@ -293,7 +293,7 @@ class TurnRun:
         return results
 
     async def _call_tool(self, call: ToolCall, cast: Cast, *, again: bool) -> ToolResult | None:
-        result = await carry_out(self.turn, cast, call, self.interrupts, again=again)
+        result = await carry_out(self.turn, cast, call, self.interrupts, said=self._said, again=again)
         if result is not None:
             kept = draft(result)
             index, self._step.next_index = self._step.next_index, self._step.next_index + 1
