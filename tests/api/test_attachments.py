@@ -100,6 +100,37 @@ def test_the_same_bytes_are_shown_as_what_they_were_sent_each_time(client: httpx
     assert given["content"][1]["image_url"] == PICTURE
 
 
+def test_an_image_that_a_tool_of_the_client_gave_is_kept_and_shown_to_the_model(
+    steered_server: Server, upstream: Upstream
+) -> None:
+    """A server takes only text as a result; the image follows the last of them, in this turn and after `kill -9`."""
+    image = {"type": "input_image", "image_url": PICTURE, "detail": "low"}
+    output = [{"type": "input_text", "text": "here it is"}, image]
+    call = {"type": "function_call", "name": "camera", "arguments": "{}"}
+    given = [
+        {"role": "user", "content": "take a picture, twice"},
+        *({**call, "call_id": f"call_{n}"} for n in range(2)),
+        {"type": "function_call_output", "call_id": "call_0", "output": output},
+        {"type": "function_call_output", "call_id": "call_1", "output": "no film"},
+    ]
+    answered(upstream)
+    response = ask(steered_server.client, given, conversation="pictures")
+    steered_server.restart()
+    answered(upstream)
+    ask(steered_server.client, "and what colour?", conversation="pictures")
+    for sent in upstream.received:
+        first, second, shown_after = sent["messages"][2:5]
+        assert (first["content"], second["content"]) == ("here it is\n[an attachment]", "no film")
+        assert shown_after["role"] == "user"
+        assert shown_after["content"][1:] == [{"type": "image_url", "image_url": {"url": PICTURE, "detail": "low"}}]
+    kept = [{**part, "file_id": None} if part is image else part for part in output]
+    for path in (f"/v1/responses/{response['id']}/input_items", "/v1/conversations/pictures/items"):
+        data = get(steered_server.client, path, order="asc")["data"]
+        assert [item["output"] for item in data if item["type"] == "function_call_output"] == [kept, "no film"]
+    files = b"".join(path.read_bytes() for path in steered_server.home.glob("legato.db*"))
+    assert PICTURE[40:200].encode() not in files
+
+
 def test_the_unstored_turn_sees_the_images_of_the_conversation(steered_server: Server, upstream: Upstream) -> None:
     answered(upstream)
     ask(steered_server.client, shown({"type": "input_image", "image_url": PICTURE}), conversation="pictures")

@@ -419,7 +419,11 @@ def _every_kind_of_item(client: httpx.Client) -> str:
         {"type": "reasoning", "id": "rs_theirs", "summary": [{"type": "summary_text", "text": "hm"}]},
         {"type": "reasoning", "summary": [], "encrypted_content": "secret"},
         {"type": "function_call", "call_id": "call_1", "name": "weather", "arguments": "{}"},
-        {"type": "function_call_output", "call_id": "call_1", "output": "rain"},
+        {
+            "type": "function_call_output",
+            "call_id": "call_1",
+            "output": [{"type": "input_text", "text": "rain"}, {"type": "input_image", "image_url": PIXEL}],
+        },
         {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "ok", "annotations": []}]},
         {"type": "message", "role": "assistant", "content": [{"type": "refusal", "refusal": "no"}]},
     ]

@@ -139,7 +139,7 @@ def parse_item(item: dict[str, Any], param: str) -> Draft:
             return draft(ToolCall(call.call_id, call.name, call.arguments, client=True))
         case "function_call_output":
             output = take(item, GivenFunctionCallOutput, param)
-            return draft(ToolResult(output.call_id, _flat(output.output, f"{param}.output")))
+            return draft(_result(output.call_id, output.output, f"{param}.output"))
         case "reasoning":
             thought = take(item, GivenReasoning, param)
             text = "".join(part.text for part in (thought.content or thought.summary))
@@ -203,12 +203,11 @@ def address(url: str, param: str, *, inline: bool = False) -> str:
     return url
 
 
-def _flat(output: str | list[dict[str, Any]], param: str) -> str:
-    """A tool's output as text."""
-    if isinstance(output, str):
-        return output
+def _result(call_id: str, output: str | list[dict[str, Any]], param: str) -> ToolResult:
+    """A tool's output: text, and all of it where there is more."""
     parts = _content(output, param)
-    return "\n".join(part.text if isinstance(part, Text) else "[an attachment]" for part in parts)
+    text = "\n".join(part.text if isinstance(part, Text) else "[an attachment]" for part in parts)
+    return ToolResult(call_id, text, parts=() if all(isinstance(part, Text) for part in parts) else parts)
 
 
 # -- ours, in the wire's words
@@ -239,8 +238,8 @@ def item(entry_id: str, body: AnyBody, status: str | None = None) -> dict[str, A
                 "arguments": arguments,
                 "status": status or "completed",
             }
-        case ToolResult(call_id=call_id, output=output, is_error=is_error):
-            return answered(entry_id, call_id, output, is_error)
+        case ToolResult(call_id=call_id, output=output, is_error=is_error, parts=parts):
+            return answered(entry_id, call_id, [_shown(part, "user") for part in parts] or output, is_error)
         case Compaction():
             return compacted(entry_id, body)
         case Note():
@@ -249,7 +248,7 @@ def item(entry_id: str, body: AnyBody, status: str | None = None) -> dict[str, A
             return None
 
 
-def answered(entry_id: str, call_id: str, output: str, is_error: bool) -> dict[str, Any]:
+def answered(entry_id: str, call_id: str, output: str | list[dict[str, Any]], is_error: bool) -> dict[str, Any]:
     """The result of a call; the API has no word for one that failed."""
     told = {"id": entry_id, "type": "function_call_output", "call_id": call_id, "output": output, "status": "completed"}
     return told | ({"legato": {"is_error": True}} if is_error else {})

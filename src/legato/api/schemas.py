@@ -207,7 +207,7 @@ class Failed(Struct):
 class FunctionCallOutputItem(Struct, tag="function_call_output", tag_field="type"):
     id: str
     call_id: str
-    output: str
+    output: str | list[InputText | InputImage | InputFile]
     status: ItemStatus
     legato: Failed | UnsetType = UNSET
 

@@ -67,14 +67,20 @@ def show(home: Path | None, what: str, *, as_json: bool) -> None:
         return
     for item in items:
         if item["type"] == "message":
-            text = "".join(part.get("text", part.get("refusal", f"[{part['type']}]")) for part in item["content"])
-            click.echo(click.style(f"{item['role']}:", bold=True) + f" {text}\n")
+            click.echo(click.style(f"{item['role']}:", bold=True) + f" {_text(item['content'])}\n")
         elif item["type"] == "function_call":
             click.echo(click.style(f"  called {item['name']} {item['arguments']}", dim=True))
         elif item["type"] == "function_call_output":
-            click.echo(click.style(f"  → {item['output']}", dim=True))
+            click.echo(click.style(f"  → {_text(item['output'])}", dim=True))
         elif item["type"] == "compaction":
             click.echo(click.style(f"  [summarised: {item['encrypted_content']}]\n", dim=True))
+
+
+def _text(content: str | list[Row]) -> str:
+    """What is said, with a word for each thing that is no text."""
+    if isinstance(content, str):
+        return content
+    return "".join(str(part.get("text", part.get("refusal", f"[{part['type']}]"))) for part in content)
 
 
 def search(home: Path | None, query: str, *, limit: int, as_json: bool) -> None:

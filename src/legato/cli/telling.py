@@ -68,7 +68,7 @@ class Telling:
             if item["type"] == "message":
                 rows += self.said(said, OWN if own else OTHER, item["role"])
             elif item["type"] == "function_call_output":
-                rows += ["", *self._call("✓", {"name": "tool", "arguments": ""}, str(item["output"]))]
+                rows += ["", *self._call("✓", {"name": "tool", "arguments": ""}, output_of(item))]
         return rows
 
     def _happened(self, event: Event) -> list[str]:
@@ -100,7 +100,7 @@ class Telling:
             case "function_call_output":
                 call = self._calls.pop(item["call_id"], {"name": "tool", "arguments": ""})
                 failed = item.get("legato", {}).get("is_error", False)
-                return ["", *self._call("✗" if failed else "✓", call, str(item["output"]))]
+                return ["", *self._call("✗" if failed else "✓", call, output_of(item))]
             case "compaction":
                 return ["", *self._folded(item)]
         self._cut = item.get("status") == "incomplete"
@@ -206,6 +206,12 @@ def text_of(item: Item) -> str:
     return "".join(
         part.get("text", part.get("refusal", f"[{part['type'].removeprefix('input_')}]")) for part in item["content"]
     )
+
+
+def output_of(item: Item) -> str:
+    """What a call gave back, in words."""
+    output = item["output"]
+    return output if isinstance(output, str) else text_of({"content": output})
 
 
 def _compact(arguments: str) -> str:

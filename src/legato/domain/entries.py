@@ -94,12 +94,18 @@ class ToolCall(Body, frozen=True, tag="tool_call"):
 
 
 class ToolResult(Body, frozen=True, tag="tool_result"):
-    """What a call gave back. `unknown`: a crash hid whether it happened, and nobody guessed."""
+    """What a call gave back, in words; `parts` are all of it where there is more. `unknown`: a crash hid whether it
+    happened, and nobody guessed."""
 
     call_id: str
     output: str
     is_error: bool = False
     unknown: bool = False
+    parts: tuple[Part, ...] = ()
+
+    @property
+    def attached(self) -> tuple[Image | File, ...]:
+        return tuple(part for part in self.parts if not isinstance(part, Text))
 
 
 class Note(Body, frozen=True, tag="note"):

@@ -169,7 +169,7 @@ def _empty(item: Message | Reasoning) -> bool:
 
 
 def _as_text(result: ToolResult) -> Message:
-    return Message("user", (Text(f"[Result of an earlier tool call]\n{result.output}"),))
+    return Message("user", (Text(f"[Result of an earlier tool call]\n{result.output}"), *result.attached))
 
 
 def _without_idle_reasoning(items: list[Item]) -> list[Item]:

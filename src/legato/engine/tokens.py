@@ -72,7 +72,7 @@ def bytes_of(items: Iterable[Item]) -> int:
             for part in item.parts:
                 total += _bytes(part.text) if type(part) is Text else PER_IMAGE
         else:
-            total += sum(map(_bytes, _texts(item)))
+            total += sum(map(_bytes, _texts(item))) + PER_IMAGE * _images(item)
     return total
 
 
@@ -97,4 +97,4 @@ def _texts(body: AnyBody) -> tuple[str, ...]:
 
 
 def _images(body: AnyBody) -> int:
-    return sum(not isinstance(part, Text) for part in body.parts) if isinstance(body, Message) else 0
+    return sum(not isinstance(part, Text) for part in body.parts) if isinstance(body, Message | ToolResult) else 0

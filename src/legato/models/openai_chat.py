@@ -40,6 +40,7 @@ WINDOW_WITHIN = 10.0
 MAX_LINE = 16 * 1024 * 1024
 TRIES = 4
 LONGEST_WAIT = 30.0  # seconds between two tries
+ATTACHED = {"type": "text", "text": "[Attached to the results of the tool calls]"}
 
 
 class _Function(Struct):
@@ -185,10 +186,17 @@ def _messages(items: Iterable[Item]) -> bytes:
 
 
 def _chat(items: Iterable[Item]) -> list[dict[str, Any]]:
-    """A step's text and calls are one message, its results follow."""
+    """A step's text and calls are one message, its results follow. These are text to a server; what is attached to them
+    is shown after the last."""
     messages: list[dict[str, Any]] = []
     said: dict[str, Any] | None = None  # the assistant's message of the step under way
+    attached: list[dict[str, Any]] = []
     for item in items:
+        if isinstance(item, ToolResult):
+            attached += [_part(part) for part in item.attached]
+        elif attached:
+            messages.append({"role": "user", "content": [ATTACHED, *attached]})
+            attached = []
         if isinstance(item, ToolCall):
             if said is None:
                 said = {"role": "assistant", "content": None}
@@ -201,6 +209,8 @@ def _chat(items: Iterable[Item]) -> list[dict[str, Any]]:
             messages.append(said)
         elif not isinstance(item, Reasoning):
             messages.append(_message(item))
+    if attached:
+        messages.append({"role": "user", "content": [ATTACHED, *attached]})
     return messages
 
 

@@ -146,7 +146,7 @@ class _Log:
 
     async def _attachments(self, body: AnyBody, where: str) -> None:
         principal = self.reading.subject.principal
-        for part in body.parts if isinstance(body, Message) else ():
+        for part in body.parts if isinstance(body, Message | ToolResult) else ():
             if isinstance(part, Image | File) and part.blob is not None and part.blob not in self.attached:
                 self.attached.add(part.blob)
                 if not await self.reading.tx.run("verify_blob", principal=principal, sha256=part.blob):
