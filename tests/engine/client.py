@@ -141,23 +141,17 @@ class Client:
             return
         previous = _pick(tips, a)
         expected = self._after(previous)
-        assert expected.home == (None if self._taken_back(previous) else self.said[previous].home)
+        assert expected.home == self.said[previous].home
         await self._talk(After(previous), expected, b)
 
     def _after(self, previous: TurnId) -> Expected:
-        """With nothing but failed tries after it, and where it was not taken back, the conversation continues, around
-        them; else this is a fork."""
+        """With nothing but failed tries after it the conversation continues, around them; else this is a fork."""
         turn = self.said[previous]
         ledger = self.ledgers[turn.home]
         later = [other for other in self.said.values() if other.home == turn.home and other.first > turn.last]
-        if all(other.failed for other in later) and not self._taken_back(previous):
+        if all(other.failed for other in later):
             return Expected(turn.home, previous, hides=tuple(sorted((other.first, other.last) for other in later)))
         return Expected(None, previous, Ledger(ledger.title, ledger.entries[: turn.last]))
-
-    def _taken_back(self, turn_id: TurnId) -> bool:
-        turn = self.said[turn_id]
-        since = self.ledgers[turn.home].entries[turn.last :]
-        return any(isinstance(body, Rewind) and body.to < turn.last for body in since)
 
     async def _talk(self, target: Target, expected: Expected, b: int) -> ConversationId:
         """Say something, perhaps hang up while it is answered, perhaps fail; then the ledger has the same."""

@@ -26,7 +26,7 @@ from acts import (
 )
 
 from conftest import ALICE, BOB, Opener
-from legato.domain.entries import Compaction, Hide, Note, Rewind
+from legato.domain.entries import Compaction, Hide, Note
 from legato.domain.handles import ById, Slug
 from legato.domain.ids import TurnId
 from legato.domain.turns import After, Fresh, Outcome
@@ -178,31 +178,6 @@ async def test_a_clients_retry_long_after_the_end_is_a_new_turn(db: Database) ->
     first = await talk(db, WORK, request_hash="h")
     await script(db, "update turns set ended_at = ended_at - 86400")
     assert (await admit(db, WORK, request_hash="h", retry=True)).turn.id != first.id
-
-
-# -- after what was taken back
-
-
-@pytest.mark.parametrize("to", [0, 2, 3], ids=["all of it", "the turn", "its answer"])
-async def test_after_a_turn_that_was_rewound_a_fork_sees_exactly_its_past(db: Database, to: int) -> None:
-    """The conversation has left that turn behind; whoever goes on after it still finds it."""
-    one = await talk(db, WORK, "one")
-    two = await talk(db, WORK, "two")
-    await tend(db, WORK, Rewind(to))
-    three = await talk(db, After(two.id), "three")
-    assert three.conversation_id != one.conversation_id
-    assert await context(db, three.conversation_id) == ["one", "ONE", "two", "TWO", "three", "THREE"]
-    assert await context(db, one.conversation_id) == ["one", "ONE", "two"][:to]
-
-
-async def test_after_a_turn_that_a_rewind_left_the_conversation_goes_on(db: Database) -> None:
-    """What was taken back came later, and had failed."""
-    one = await talk(db, WORK, "one")
-    await talk(db, WORK, "try", FAILED)
-    await tend(db, WORK, Rewind(2))
-    two = await talk(db, After(one.id), "two")
-    assert two.conversation_id == one.conversation_id
-    assert await context(db, one.conversation_id) == ["one", "ONE", "two", "TWO"]
 
 
 # -- order

@@ -130,7 +130,7 @@ async def _place(tx: Tx, submission: Submission) -> _Place:
 
 async def _place_after(tx: Tx, principal: PrincipalId, turn_id: TurnId) -> _Place:
     """Continue or fork, decided under the row lock. A conversation continues after a turn when nothing but failed (or
-    cancelled) tries came after it in the log, no rewind took it back, and nothing waits to come after it."""
+    cancelled) tries came after it in the log, and nothing waits to come after it."""
     named = await find(tx, principal, turn_id)
     conversation = await directory.lookup(tx, principal, ById(named.conversation_id), lock=True)
     if conversation is None:

@@ -62,16 +62,10 @@ select id from turns where conversation_id = :conversation and status in ('queue
 and kind = 'talk' and id <> :turn and n > :n limit 1;
 
 -- name: later_success
--- Whether something that did not fail came after a turn in the log, or took the turn back. An input that joined another
--- counts as that one.
-select id from (
-    select t.id from entries e join turns u on u.id = e.turn_id join turns t on t.id = coalesce(u.joined_turn, u.id)
-    where e.conversation_id = :conversation and e.seq > :after and t.kind = 'talk' and t.id <> :turn
-    and t.status not in ('failed', 'cancelled') order by e.seq limit 1) later
-union all
-select id from entries where conversation_id = :conversation and seq > :after
-and kind in ('setup', 'compaction', 'expand', 'rewind', 'pin', 'hide', 'remove') and kind = 'rewind' and ref_seq < :after
-limit 1;
+-- Whether something that did not fail came after a turn in the log. An input that joined another counts as that one.
+select t.id from entries e join turns u on u.id = e.turn_id join turns t on t.id = coalesce(u.joined_turn, u.id)
+where e.conversation_id = :conversation and e.seq > :after and t.kind = 'talk' and t.id <> :turn
+and t.status not in ('failed', 'cancelled') order by e.seq limit 1;
 
 -- name: later_tries
 -- What failed after a turn: the spans that a retry hides.
