@@ -189,6 +189,11 @@ async def ended(app: App, turn: Turn) -> Turn:
     return await within(app.gateway.ended(turn))
 
 
+async def answer(app: App, turn: Turn) -> str:
+    """What came of a turn, in words."""
+    return await app.gateway.answer(await app.gateway.turn(turn.principal, turn.id))
+
+
 async def told(app: App, turn: Turn, n: int = 0) -> list[AnyEvent]:
     """Every event from number `n` on, whose numbers have no gap."""
 

@@ -14,6 +14,7 @@ from conftest import ALICE, BOB
 from engine.rooms import (
     WORK,
     Rooms,
+    answer,
     ask,
     context,
     ended,
@@ -139,7 +140,7 @@ async def test_queued_inputs_are_answered_in_the_order_of_admission(rooms: Rooms
     assert {turn.status for turn in known} == {"done"}
     assert [turn.first_seq for turn in known] == sorted(turn.first_seq or 0 for turn in known)
     for i, turn in crowd.acknowledged.items():
-        assert await crowd.app.gateway.answer(ALICE, turn.id) == f"you said: message {i}"
+        assert await answer(crowd.app, turn) == f"you said: message {i}"
 
 
 @pytest.mark.parametrize("restart", [False, True], ids=["", "restart"])
@@ -153,7 +154,7 @@ async def test_steered_inputs_join_or_run_and_each_id_has_an_answer(rooms: Rooms
         outcome = await crowd.app.gateway.turn(ALICE, turn.id)
         assert outcome.status == "done"
         assert outcome.id == (turn.joined_turn or turn.id)
-        assert await crowd.app.gateway.answer(ALICE, turn.id) == await crowd.app.gateway.answer(ALICE, outcome.id) != ""
+        assert await answer(crowd.app, turn) == await answer(crowd.app, outcome) != ""
 
 
 @pytest.mark.parametrize("restart", [False, True], ids=["", "restart"])
@@ -280,7 +281,7 @@ async def test_a_steered_input_joins_at_the_next_step_and_keeps_its_id(rooms: Ro
     ]
     assert (await app.db.read(turns.get, steered.id)).joined_turn == host.id
     assert await app.gateway.output(ALICE, steered.id) == await app.gateway.output(ALICE, host.id)
-    assert await app.gateway.answer(ALICE, steered.id) == "you said: rather left"
+    assert await answer(app, steered) == "you said: rather left"
     events = await told(app, host)
     assert await followed == await told(app, steered) == events
     assert Joined(steered.id) in events
@@ -318,7 +319,7 @@ async def test_a_steered_input_that_finds_nothing_running_is_an_ordinary_turn(ro
     app = await rooms.open()
     turn = await ask(app, "hello", busy="steer")
     assert turn.status == "done"
-    assert await app.gateway.answer(ALICE, turn.id) == "you said: hello"
+    assert await answer(app, turn) == "you said: hello"
 
 
 async def test_a_steered_input_that_comes_after_the_last_step_runs_next(rooms: Rooms) -> None:
@@ -378,7 +379,7 @@ async def test_an_input_waiting_to_steer_does_not_join_a_turn_that_is_being_canc
     assert (await within(app.gateway.cancel(ALICE, host.id))).status == "cancelled"
     done = await ended(app, steered)
     assert (done.id, done.status) == (steered.id, "done")
-    assert await app.gateway.answer(ALICE, steered.id) == "you said: and this?"
+    assert await answer(app, steered) == "you said: and this?"
 
 
 async def test_a_conversation_is_continued_after_the_id_of_an_input_that_joined(rooms: Rooms) -> None:

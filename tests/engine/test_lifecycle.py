@@ -13,6 +13,7 @@ from conftest import ALICE, BOB
 from engine.rooms import (
     WORK,
     Rooms,
+    answer,
     ask,
     context,
     ended,
@@ -91,7 +92,7 @@ async def test_draining_hands_back_what_does_not_finish_and_the_attempt_does_not
         app = await rooms.restart()
     (await model.asked()).finish("at last")
     assert (await ended(app, turn)).status == "done"
-    assert await app.gateway.answer(ALICE, turn.id) == "at last"
+    assert await answer(app, turn) == "at last"
     lines = await transcript(app)
     assert lines == ["user: one", *(f"assistant: try {life} (cut off)" for life in range(5)), "assistant: at last"]
     assert model.requests[-1].items == (message("one"),)  # a cut-off try would only confuse
@@ -108,7 +109,7 @@ async def test_a_turn_handed_back_is_taken_up_by_a_process_that_is_there(shared:
     await within(first.worker.drain(0))
     (await model.asked()).finish("1")
     done = await ended(second, turn)
-    assert (done.status, await second.gateway.answer(ALICE, turn.id)) == ("done", "1")
+    assert (done.status, await answer(second, turn)) == ("done", "1")
 
 
 async def test_nothing_is_admitted_while_draining_and_everything_can_be_read(rooms: Rooms) -> None:
@@ -126,7 +127,7 @@ async def test_nothing_is_admitted_while_draining_and_everything_can_be_read(roo
         with pytest.raises(Draining):
             await within(refused)
     assert await transcript(app) == ["user: one", "assistant: you said: one"]
-    assert await app.gateway.answer(ALICE, turn.id) == "you said: one"
+    assert await answer(app, turn) == "you said: one"
 
 
 async def test_whoever_waits_for_a_turn_that_is_handed_back_is_told_to_come_again(rooms: Rooms) -> None:
@@ -597,7 +598,6 @@ VERBS: dict[str, tuple[Any, list[Verb]]] = {
     "ephemeral after": (UnknownTurn, [lambda g, t, c: g.ephemeral(submission("hi", After(t), who=BOB), NOBODY)]),
     "cancel": (UnknownTurn, [lambda g, t, c: g.cancel(BOB, t)]),
     "output": (UnknownTurn, [lambda g, t, c: g.output(BOB, t)]),
-    "answer": (UnknownTurn, [lambda g, t, c: g.answer(BOB, t)]),
     "delete_turn": (UnknownTurn, [lambda g, t, c: g.delete_turn(BOB, t)]),
     "watch": (UnknownHandle, [lambda g, t, c: anext(g.watch(BOB, c))]),
     "find": (UnknownHandle, [lambda g, t, c: g.find(BOB, c)]),
@@ -648,6 +648,7 @@ WITHOUT_OWNER = {
     "ended": "takes a turn that was read in its owner's name",
     "told": "takes a turn that was read in its owner's name",
     "answered": "takes a turn that was read in its owner's name",
+    "answer": "takes a turn that was read in its owner's name",
     "slug": "takes a turn that was read in its owner's name",
     "follow_on": "takes a turn that was read in its owner's name",
     "brought": "takes a turn that was read in its owner's name",
