@@ -8,7 +8,21 @@ import pytest
 from api.server import Server
 from api.test_wire_types import is_response, is_stream
 from api.upstream import Upstream
-from api.wire import ask, conversation_of, conversations, events, output_text, refused, said_in, seen, streaming
+from api.wire import (
+    ask,
+    chat,
+    chunks,
+    conversation_of,
+    conversations,
+    events,
+    get,
+    ok,
+    output_text,
+    refused,
+    said_in,
+    seen,
+    streaming,
+)
 
 SECRET = "the canary sings at noon"
 
@@ -58,6 +72,41 @@ def test_a_new_name_is_not_made(client: httpx.Client) -> None:
     """A slug that is not there stays free."""
     assert seen(ask(client, "one", conversation="never-made", store=False)) == (1, "one", "one")
     refused(client.get("/v1/conversations/never-made"), 404)
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("text", [SECRET, "fail 1 times"])
+def test_a_chat_that_is_not_stored_leaves_nothing(client: httpx.Client, streamed: bool, text: str) -> None:
+    before = conversations(client)
+    body = {"messages": [{"role": "user", "content": text}], "store": False}
+    if streamed:
+        with streaming(client, None, None, "/v1/chat/completions", **body) as answer:
+            told = list(chunks(answer))
+        assert [line["error"]["code"] for line in told if "error" in line] == ["model_unavailable"] * ("fail" in text)
+        named = told[-1]["legato"]
+    else:
+        answer = client.post("/v1/chat/completions", json=body)
+        assert answer.status_code == (503 if "fail" in text else 200)
+        named = None if "fail" in text else answer.json()["legato"]
+    if named is not None:
+        refused(client.get(f"/v1/responses/{named['turn']}"), 404)
+        refused(client.get(f"/v1/conversations/{named['conversation']}"), 404)
+    assert conversations(client) == before
+    assert not get(client, "/v1/search", q=SECRET)["data"]
+
+
+def test_a_chat_that_is_not_stored_sees_its_session_and_does_not_write_it(client: httpx.Client) -> None:
+    session = {"X-Hermes-Session-Id": "chats unstored"}
+    chat(client, "one", session)
+    body = {"messages": [{"role": "user", "content": "two"}], "store": False}
+    answer = ok(client.post("/v1/chat/completions", json=body, headers=session))
+    assert seen(answer["choices"][0]["message"]["content"]) == (3, "one", "two")
+    assert len(said_in(client, answer["legato"]["conversation"])) == 2
+
+
+def test_an_answer_that_is_not_stored_says_how_its_conversation_is_called(client: httpx.Client) -> None:
+    ask(client, "one", conversation="called-so")
+    assert ask(client, "two", conversation="called-so", store=False)["conversation"]["name"] == "called-so"
 
 
 def test_what_no_conversation_can_be_called_is_refused_as_ever(client: httpx.Client) -> None:

@@ -5,7 +5,9 @@ assistant message of the body is new. Otherwise the body is the whole history; t
 client that sends a history again is recognised by its fingerprint.
 """
 
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from contextlib import aclosing
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
@@ -26,6 +28,7 @@ from legato.api.responses import (
     headers_of,
     submit,
     target_of,
+    unstored,
 )
 from legato.api.sse import EventStream
 from legato.api.wire import answer, data_line, failed, turn_failed
@@ -46,7 +49,8 @@ from legato.domain.entries import (
     draft,
 )
 from legato.domain.events import AnyEvent, Closed, Delta, Opened
-from legato.domain.turns import After, CutBy, Fresh, Input, Options, Submission, Target, Turn, Usage, cut_by
+from legato.domain.turns import After, CutBy, Fresh, Input, Options, Submission, Target, Told, Turn, Usage, cut_by
+from legato.engine.ephemeral import Ephemeral
 from legato.engine.protocols import PASSED_ON
 from legato.errors import BadInput
 
@@ -202,17 +206,30 @@ class CreateChat(Struct):
     moderation: unheeded.Moderation | None = None
 
 
+Ended = Callable[[bool], Awaitable[tuple[Turn, CutBy | None]]]
+"""How a turn has ended that was told as whole, or not."""
+
+
 async def create(call: Call) -> Response:
     """`POST /v1/chat/completions`"""
     body = await call.body(CreateChat)
     await _check_choices(call, body)
     submission = await _submission(call, body)
+    usage = body.stream_options is not None and bool(body.stream_options.include_usage)
+    if body.store is False:
+        run, headers = await unstored(call, submission)
+        if body.stream:
+            return EventStream(_chunks(run.turn, run.events(), partial(_over, run), usage), headers)
+        return _answered(await run.told(), headers)
     turn = await submit(call, submission)
     headers = headers_of(call, turn, submission)
     if body.stream:
-        usage = body.stream_options is not None and bool(body.stream_options.include_usage)
-        return EventStream(_chunks(call, turn, usage), headers)
-    told = await call.gateway.answered(turn)
+        events = (event async for _, event in call.gateway.follow_on(turn))
+        return EventStream(_chunks(turn, events, partial(_ended, call, turn), usage), headers)
+    return _answered(await call.gateway.answered(turn), headers)
+
+
+def _answered(told: Told, headers: dict[str, str]) -> Response:
     if told.turn.failure is not None:
         raise turn_failed(told.turn.failure)
     return answer(_completion(told.turn, told.entries), headers=headers)
@@ -376,7 +393,9 @@ def _said(turn: Turn, entries: list[Entry]) -> list[AnyBody]:
     return [entry.body for entry in entries if entry.id not in brought]
 
 
-async def _chunks(call: Call, turn: Turn, include_usage: bool) -> AsyncGenerator[bytes, None]:
+async def _chunks(
+    turn: Turn, events: AsyncGenerator[AnyEvent, None], ended: Ended, include_usage: bool
+) -> AsyncGenerator[bytes, None]:
     """The answer as it comes. The last chunk repeats whose conversation it is."""
     head = _head(turn, "chat.completion.chunk") | ({"usage": None} if include_usage else {})
 
@@ -386,29 +405,35 @@ async def _chunks(call: Call, turn: Turn, include_usage: bool) -> AsyncGenerator
 
     yield chunk({"role": "assistant", "content": ""})
     told = _Told()
-    async for _, event in call.gateway.follow_on(turn):
-        delta = told.take(event)
-        if delta is not None:
-            yield chunk(delta)
-    ended, cut = await _ended(call, turn, told)
-    if ended.failure is not None:
-        message = f"{ended.failure.message} ({ended.failure.code})"
-        _, kind = failed(ended.failure.code)
-        error = {"message": message, "type": kind, "param": None, "code": ended.failure.code}
+    async with aclosing(events):
+        async for event in events:
+            delta = told.take(event)
+            if delta is not None:
+                yield chunk(delta)
+    turn, cut = await ended(told.whole)
+    if turn.failure is not None:
+        message = f"{turn.failure.message} ({turn.failure.code})"
+        _, kind = failed(turn.failure.code)
+        error = {"message": message, "type": kind, "param": None, "code": turn.failure.code}
         yield data_line({"error": error})
-    finish = _finish_reason(ended, cut, called=told.called)
-    yield chunk({}, finish, legato=_legato(ended))
+    finish = _finish_reason(turn, cut, called=told.called)
+    yield chunk({}, finish, legato=_legato(turn))
     if include_usage:
-        yield data_line({**head, "choices": [], "usage": _usage(ended.usage or Usage()), "legato": _legato(ended)})
+        yield data_line({**head, "choices": [], "usage": _usage(turn.usage or Usage()), "legato": _legato(turn)})
     yield DONE
 
 
-async def _ended(call: Call, turn: Turn, told: "_Told") -> tuple[Turn, CutBy | None]:
+async def _ended(call: Call, turn: Turn, whole: bool) -> tuple[Turn, CutBy | None]:
     """How a turn has ended. Why an answer is not whole is asked only where it is not."""
-    if told.whole:
+    if whole:
         return await call.gateway.ended(turn), None
     outcome = await call.gateway.answered(turn)
     return outcome.turn, cut_by(_said(outcome.turn, outcome.entries))
+
+
+async def _over(run: Ephemeral, _: bool) -> tuple[Turn, CutBy | None]:
+    """The same for one that is not kept."""
+    return run.turn, cut_by(_said(run.turn, run.entries))
 
 
 class _Told:

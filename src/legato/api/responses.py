@@ -22,6 +22,7 @@ from legato.domain.entries import Tool
 from legato.domain.handles import parse_name
 from legato.domain.ids import TurnId
 from legato.domain.turns import After, Fresh, Input, Options, Submission, Target, Told, Turn
+from legato.engine.ephemeral import Ephemeral
 from legato.engine.gateway import Gateway
 from legato.errors import BadInput, ConversationBusy, UnknownTurn
 
@@ -199,28 +200,31 @@ async def _unstored(call: Call, body: CreateResponse, submission: Submission) ->
     """`store: false`: the same answer, and nothing of it can be read later."""
     if body.background:
         raise BadInput("'background' needs 'store': what is not kept cannot be fetched later.", param="background")
-    with previous(submission):
-        run = await call.gateway.ephemeral(submission, call.api.roster.cast(body.model))
-    headers: dict[str, str] = {"X-Legato-Conversation": run.turn.conversation_id, **call.session_echo}
+    run, headers = await unstored(call, submission)
 
     async def chunks() -> AsyncGenerator[bytes, None]:
         stream = ResponseStream()
-        for event in stream.begin(response_object(run.turn, [], None)):
+        for event in stream.begin(response_object(run.turn, [], run.slug)):
             yield encode(event)
         async with aclosing(run.events()) as events:
             async for told in events:
                 for event in stream.take(told):
                     yield encode(event)
-        for event in stream.end(response_object(run.turn, run.entries, None)):
+        for event in stream.end(response_object(run.turn, run.entries, run.slug)):
             yield encode(event)
         yield DONE
 
     if body.stream:
         return EventStream(chunks(), headers)
-    async with aclosing(run.events()) as events:
-        async for _ in events:
-            pass
-    return answer(response_object(run.turn, run.entries, None), headers=headers)
+    told = await run.told()
+    return answer(response_object(told.turn, told.entries, told.slug), headers=headers)
+
+
+async def unstored(call: Call, submission: Submission) -> tuple[Ephemeral, dict[str, str]]:
+    """A turn that leaves nothing behind, and what its answer carries."""
+    with previous(submission):
+        run = await call.gateway.ephemeral(submission, call.api.roster.cast(submission.input.options.agent))
+    return run, {"X-Legato-Conversation": run.turn.conversation_id, **call.session_echo}
 
 
 async def retrieve(call: Call) -> Response:

@@ -11,7 +11,7 @@ from msgspec import structs
 
 from legato.domain.entries import AnyBody, Draft, Entry, ToolCall, View, draft
 from legato.domain.events import Answered, AnyEvent
-from legato.domain.turns import Failure, Turn, Usage
+from legato.domain.turns import Failure, Told, Turn, Usage
 from legato.engine import prompt
 from legato.engine.calls import carry_out
 from legato.engine.compaction import Compactor
@@ -24,8 +24,8 @@ from legato.errors import LegatoError, LimitReached
 class Ephemeral:
     """One such turn. After `events` has come to its end, `turn` and `entries` say how it went."""
 
-    def __init__(self, turn: Turn, cast: Cast, view: View | None, compactor: Compactor) -> None:
-        self.turn = turn
+    def __init__(self, turn: Turn, slug: str | None, cast: Cast, view: View | None, compactor: Compactor) -> None:
+        self.turn, self.slug = turn, slug
         self.entries: list[Entry] = []
         self._cast, self._view, self._compactor = cast, view, compactor
         self._usage = Usage()
@@ -45,6 +45,13 @@ class Ephemeral:
             failure=failure,
             ended_at=self.turn.created_at,
         )
+
+    async def told(self) -> Told:
+        """Run, and return how it went."""
+        async with aclosing(self.events()) as events:
+            async for _ in events:
+                pass
+        return Told(self.turn, self.entries, self.slug)
 
     async def _steps(self) -> AsyncGenerator[AnyEvent, None]:
         view, options = self._view, self.turn.input.options

@@ -140,7 +140,8 @@ class Gateway(Upkeep):
         view = found[1] if found else None
         if view is not None:
             view = structs.replace(view, entries=tuple(await self._with_bytes(submission.principal, view.entries)))
-        return Ephemeral(turn, cast, view, self._worker.compactor)
+        slug = await self.slug(turn) if found else None
+        return Ephemeral(turn, slug, cast, view, self._worker.compactor)
 
     async def turn(self, principal: PrincipalId, turn_id: TurnId) -> Turn:
         """A turn as it stands; for one that joined another, that other."""
