@@ -23,6 +23,17 @@ from legato.errors import BadConfig
 Plain = Annotated[str, Meta(pattern=r"^[!-~]*\Z", description="plain letters, digits and signs without spaces")]
 """What can be sent as a header."""
 
+HostName = Annotated[
+    str,
+    Meta(
+        pattern=r"^([A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*|\[[0-9A-Fa-f:.]+\])(:\d+)?\Z",
+        description="names such as gateway.example or gateway.example:8443",
+    ),
+]
+Site = Annotated[
+    str, Meta(pattern=r"^https?://[^/\s*,@]+/?\Z", description="origins such as https://app.example, without a path")
+]
+
 Seconds = Annotated[float, Meta(gt=0, le=86_400)]
 
 
@@ -36,8 +47,8 @@ class ServerConfig(Struct, frozen=True, forbid_unknown_fields=True):
     unknown_model: Literal["default", "reject", "pass"] = "default"
     max_body: Annotated[int, Meta(ge=1, le=2**40)] = 32 * 1024 * 1024
     drain: Annotated[float, Meta(ge=0, le=86_400)] = 20.0
-    hosts: tuple[str, ...] = ()
-    origins: tuple[str, ...] = ()
+    hosts: tuple[HostName, ...] = ()
+    origins: tuple[Site, ...] = ()
     notify_socket: str = ""  # where systemd wants to be told (Type=notify)
 
 
@@ -317,7 +328,8 @@ def _wanted(kind: Any) -> str:
     if get_origin(kind) is Literal:
         return " or ".join(f'"{choice}"' for choice in get_args(kind))
     if get_origin(kind) is tuple:
-        return "a list of texts"
+        each = get_args(kind)[0]
+        return f"a list of {_wanted(each) if get_origin(each) is Annotated else 'texts'}"
     if get_origin(kind) is not Annotated:
         return _KINDS[kind]
     plain, meta = get_args(kind)

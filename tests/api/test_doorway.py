@@ -1,6 +1,7 @@
 """Under which names, and from which sites' pages, a gateway can be reached."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx
@@ -50,6 +51,18 @@ def test_a_name_that_nobody_configured_is_refused_everywhere(named: Server) -> N
             assert asked(named, path, Host=host).status_code == 200
     for path in OPEN:
         assert asked(named, path, Host="gateway.example", Authorization="").status_code == 200
+
+
+def test_outside_loopback_without_names_programs_may_use_any_and_browsers_none(tmp_path: Path) -> None:
+    """In a network of containers every service has a name; a page of another site comes with a browser."""
+    server = Server(tmp_path / "home", LEGATO_SERVER__HOST="0.0.0.0")
+    try:
+        for path in ("/v1/models", *OPEN):
+            assert asked(server, path, Host="legato:8420").status_code == 200
+            refused(asked(server, path, Host="evil.example", Origin="http://evil.example"), 403, "forbidden")
+            refused(asked(server, path, Host="evil.example", Sec_Fetch_Site="same-origin"), 403, "forbidden")
+    finally:
+        server.stop()
 
 
 def test_outside_loopback_a_bare_address_is_a_name_and_the_log_warns(named: Server) -> None:

@@ -104,6 +104,21 @@ def test_a_chat_that_is_not_stored_sees_its_session_and_does_not_write_it(client
     assert len(said_in(client, answer["legato"]["conversation"])) == 2
 
 
+def test_what_is_chosen_for_a_session_holds_for_what_is_not_stored(steered_server: Server, upstream: Upstream) -> None:
+    session = {"X-Hermes-Session-Id": "a pirate"}
+    given = {"id": "a pirate", "system_prompt": "You are a pirate."}
+    assert steered_server.client.post("/api/sessions", json=given).status_code == 201
+    for path, body in {
+        "/v1/chat/completions": {"messages": [{"role": "user", "content": "ahoy"}]},
+        "/v1/responses": {"input": "ahoy"},
+    }.items():
+        talk = upstream.talk()
+        talk.say("arr")
+        talk.end()
+        ok(steered_server.client.post(path, json={**body, "store": False}, headers=session))
+        assert upstream.received[-1]["messages"][0] == {"role": "system", "content": "You are a pirate."}
+
+
 def test_an_answer_that_is_not_stored_says_how_its_conversation_is_called(client: httpx.Client) -> None:
     ask(client, "one", conversation="called-so")
     assert ask(client, "two", conversation="called-so", store=False)["conversation"]["name"] == "called-so"

@@ -345,7 +345,7 @@ async def test_a_turn_that_leaves_nothing_behind_fits_as_well(rooms: Rooms) -> N
     await app.gateway.create(ALICE, {}, WORK)
     past = [Message("user" if n % 2 == 0 else "assistant", (Text(f"{n} {FILLER}"),)) for n in range(60)]
     await app.gateway.add(ALICE, WORK, past)
-    run = await app.gateway.ephemeral(submission("now"), app.roster.cast(None))
+    run = await app.gateway.ephemeral(submission("now"))
     assert [event async for event in run.events()] != []
     assert run.turn.status == "done"
     assert tokens.of_request(rooms.model.requests[-1]) <= WINDOW

@@ -48,6 +48,8 @@ async def test_an_entry_that_cannot_be_read_takes_nothing_else_down(
     app = await rooms.open()
     try:
         await until(lambda: _found(app, "quagga"))
+        exported = [line async for line in app.gateway.export_all(ALICE)]
+        assert any("the quagga" in repr(line) for line in exported)
         failed = await ask(app, "again")
         assert failed.failure is not None
         assert (failed.status, failed.failure.code) == ("failed", "unreadable")
@@ -65,6 +67,21 @@ async def test_an_entry_that_cannot_be_read_takes_nothing_else_down(
     assert (await ask(app, "and now?")).status == "done"
     await app.db.write(search.rebuild)
     assert await _found(app, "zebra")
+
+
+async def test_what_search_knows_and_cannot_be_read_any_more_is_no_hit(rooms: Rooms) -> None:
+    app = await rooms.open()
+    await ask(app, "the zebra")
+    await ask(app, "another zebra", OTHER)
+    assert await _found(app, "zebra")
+    await rooms.close(app)
+    await change(rooms, DAMAGE)
+    app = await rooms.open()
+    try:
+        assert {hit.text for hit in await app.gateway.search(ALICE, "zebra")} >= {"another zebra"}
+    finally:
+        await rooms.close(app)
+        await change(rooms, MEND)
 
 
 async def test_a_turn_that_waited_beside_the_damage_ends_too(rooms: Rooms) -> None:

@@ -273,6 +273,20 @@ async def test_a_step_that_mixes_calls_runs_ours_and_hands_back_the_rest(rooms: 
     assert [i.output for i in model.requests[1].items if isinstance(i, ToolResult)] == ["theirs", "ours"]
 
 
+async def test_an_heir_of_a_step_that_mixes_calls_leaves_the_clients_to_the_client(rooms: Rooms) -> None:
+    """It settles what was called here, and asks the model nothing: the next word is the client's."""
+    gate = Gate()
+    app = await rooms.open(Scripted(in_turn(calls(("c1", "search", "{}"), ("c2", "work", "{}")))), Tools(work=gate))
+    turn = await say(app, "go", tools=(SEARCH,))
+    await within(gate.entered.wait())
+    await rooms.crash(app)
+    heir = Scripted()
+    app = await rooms.open(heir, Tools(work=gate))
+    assert (await ended(app, turn)).status == "done"
+    assert heir.requests == []
+    assert (await transcript(app))[:3] == ["user: go", "asks the client for search {}", "calls work {}"]
+
+
 # -- failures
 
 

@@ -166,11 +166,19 @@ async def test_a_clients_retry_after_another_turn_is_a_new_turn(db: Database) ->
 
 @pytest.mark.parametrize("outcome", [FAILED, CANCELLED])
 async def test_a_clients_retry_of_what_failed_is_a_new_try(db: Database, outcome: Outcome) -> None:
-    lease = await start(db, WORK, request_hash="h")
-    await end(db, lease, outcome)
-    again = await admit(db, WORK, request_hash="h", retry=True)
-    assert again.fresh
-    assert again.turn.id != lease.turn.id
+    """In the place of the ones before it, which the model no longer sees: nothing was asked twice."""
+    await talk(db, WORK, "before")
+    tries = [await talk(db, WORK, "hm?", outcome, request_hash="h", retry=n > 0) for n in range(3)]
+    done = await talk(db, WORK, "hm?", request_hash="h", retry=True)
+    assert len({turn.id for turn in (*tries, done)}) == 4
+    assert await context(db, done.conversation_id) == ["before", "BEFORE", "hm?", "HM?"]
+
+
+async def test_a_clients_retry_of_a_first_message_that_failed_makes_no_second_conversation(db: Database) -> None:
+    tried = await talk(db, Fresh(), "hm?", FAILED, request_hash="h")
+    done = await talk(db, Fresh(), "hm?", request_hash="h", retry=True)
+    assert done.conversation_id == tried.conversation_id
+    assert await context(db, done.conversation_id) == ["hm?", "HM?"]
 
 
 async def test_a_clients_retry_long_after_the_end_is_a_new_turn(db: Database) -> None:

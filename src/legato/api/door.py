@@ -2,8 +2,10 @@
 
 A key says who is calling. A browser's foreign page is refused, and so is a name that is not ours, by which such a page
 could pass for one of our own: names of loopback, the address that is listened on and those of the configuration are
-ours. Outside loopback so is every bare address: whoever is reached by one was looked up under no name. Headers that
-name a conversation, a policy or an idempotency key are read here, once, for all routes that take them.
+ours. Outside loopback so is every bare address: whoever is reached by one was looked up under no name; and while no
+names are configured there, a program (and no browser) may call us as it likes: in a network of containers every service
+has a name. Headers that name a conversation, a policy or an idempotency key are read here, once, for all routes that
+take them.
 """
 
 import hashlib
@@ -40,6 +42,7 @@ class Doorway(Struct, frozen=True):
     names: frozenset[str]
     origins: frozenset[str]
     loopback: bool
+    strict: bool  # whoever asks; else only a browser, which a foreign page could have sent
 
     @classmethod
     def of(cls, listens: str, hosts: Iterable[str] = (), origins: Iterable[str] = ()) -> "Doorway":
@@ -47,14 +50,15 @@ class Doorway(Struct, frozen=True):
         address = _address(listens)
         loopback = listens in _LOOPBACK or (address is not None and address.is_loopback)
         named = {_parts(f"//{host}").hostname or "" for host in hosts}
-        sites = frozenset(origin.lower().rstrip("/") for origin in origins)
-        return cls(frozenset({*_LOOPBACK, listens.lower(), *named} - {""}), sites, loopback)
+        sites = frozenset(_site(origin) for origin in origins)
+        return cls(frozenset({*_LOOPBACK, listens.lower(), *named} - {""}), sites, loopback, loopback or bool(named))
 
     def check(self, headers: Mapping[str, str]) -> None:
         """A page of another site may not speak for the user, nor reach us under another name."""
         host = headers.get("host", "")
         name = _parts(f"//{host}").hostname or ""
-        if name not in self.names and (self.loopback or _address(name) is None):
+        known = name in self.names or (not self.loopback and _address(name) is not None)
+        if not known and (self.strict or "origin" in headers or "sec-fetch-site" in headers):
             raise Forbidden(f"This gateway is not known as {host!r}; 'server.hosts' names what it is known as.")
         origin = headers.get("origin")
         if origin is not None and _parts(origin).netloc != host and origin.lower() not in self.origins:
@@ -215,6 +219,12 @@ async def admit(api: Api, request: Request) -> Call:
     if caller is None:
         raise Unauthenticated("That API key is not known here, or was revoked.")
     return Call(api, request, headers, caller)
+
+
+def _site(origin: str) -> str:
+    """An origin as browsers write it."""
+    site = origin.lower().rstrip("/")
+    return site.removesuffix(":443" if site.startswith("https:") else ":80")
 
 
 def _address(name: str) -> IPv4Address | IPv6Address | None:

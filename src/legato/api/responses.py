@@ -223,7 +223,7 @@ async def _unstored(call: Call, body: CreateResponse, submission: Submission) ->
 async def unstored(call: Call, submission: Submission) -> tuple[Ephemeral, dict[str, str]]:
     """A turn that leaves nothing behind, and what its answer carries."""
     with previous(submission):
-        run = await call.gateway.ephemeral(submission, call.api.roster.cast(submission.input.options.agent))
+        run = await call.gateway.ephemeral(submission)
     return run, {"X-Legato-Conversation": run.turn.conversation_id, **call.session_echo}
 
 

@@ -130,18 +130,19 @@ class Gateway(Upkeep):
         """Whether a request was admitted before; one with the same key and another content is refused."""
         return dedup is not None and await self._db.read(turns.repeated, principal, dedup) is not None
 
-    async def ephemeral(self, submission: Submission, cast: Cast) -> Ephemeral:
+    async def ephemeral(self, submission: Submission) -> Ephemeral:
         """A turn that leaves nothing behind; the conversation it names is read, not written."""
         self._check_open()
         if not submission.input.drafts:
             raise BadInput("A turn needs an input.", param="input")
         found = await self._db.read(turns.context_for, submission.principal, submission.target)
-        turn = _unsaved(submission, found[0] if found else new_conversation_id())
-        view = found[1] if found else None
-        if view is not None:
+        given, view, slug = submission.input, None, None
+        turn = _unsaved(submission, found[0].id if found else new_conversation_id())
+        if found is not None:
+            given, view, slug = turns.with_choices(given, found[0]), found[1], await self.slug(turn)
             view = structs.replace(view, entries=tuple(await self._with_bytes(submission.principal, view.entries)))
-        slug = await self.slug(turn) if found else None
-        return Ephemeral(turn, slug, cast, view, self._worker.compactor)
+        cast = self.roster.cast(given.options.agent)
+        return Ephemeral(structs.replace(turn, input=given), slug, cast, view, self._worker.compactor)
 
     async def turn(self, principal: PrincipalId, turn_id: TurnId) -> Turn:
         """A turn as it stands; for one that joined another, that other."""

@@ -170,6 +170,8 @@ class TurnRun:
             deaths = self.turn.attempts - 1
             return await self._fail("attempts_exhausted", f"The gateway stopped {deaths} times in this turn.")
         bodies += await self._call_tools(remains.in_doubt, cast, again=True)
+        if any(isinstance(body, ToolCall) and body.client for body in self._said):  # theirs to answer, as it was before
+            return await self._end(self._done(self._said))
         if self.lease.begun:
             bodies += await self._steered()
         if view.setup != cast.setup:  # a changed agent is written with the next entries

@@ -17,7 +17,8 @@ from legato.domain.handles import ById
 from legato.domain.ids import ConversationId, EntryId, PrincipalId, TurnId
 from legato.domain.portable import BlobLine, ConversationLine, EndLine, EntryLine, Line, Mended, TurnLine
 from legato.domain.turns import Input
-from legato.errors import Conflict
+from legato.errors import Conflict, Unreadable
+from legato.logs import logger
 from legato.store import blobs, directory, log, turns
 from legato.store.database import Database, Row, Tx, one
 
@@ -50,8 +51,11 @@ async def export_all(db: Database, principal: PrincipalId) -> AsyncIterator[Line
                     async for line in _exported(db, principal, stretch.conversation_id, stretch.upto):
                         yield line
             told.add(conversation.id)
-            async for line in _exported(db, principal, conversation.id, None):
-                yield line
+            try:
+                async for line in _exported(db, principal, conversation.id, None):
+                    yield line
+            except Unreadable as error:  # the rest of it is lost, the other conversations are not
+                logger.error("not exported whole", conversation=conversation.id, error=error.message)
 
 
 async def _next_ones(tx: Tx, principal: PrincipalId, created_at: float, last: str) -> list[Conversation]:

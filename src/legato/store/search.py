@@ -63,19 +63,23 @@ async def _documents(tx: Tx, limit: int) -> list[tuple[TurnId, list[_Document]]]
     ended = []
     for turn_id, principal, conversation_id, first, last in await tx.run("unindexed_turns", limit=limit):
         tags = {tag("y", principal), tag("z", conversation_id)}
-        wrote: list[Entry] = []
-        if first is not None and last is not None:
-            try:
-                wrote = await log.entries_at(tx, conversation_id, first, last)
-            except Unreadable as error:  # the others are indexed all the same
-                logger.error("a turn cannot be searched", turn=turn_id, error=error.message)
+        wrote = first is not None and last is not None
         documents = [
             _Document(conversation_id, entry.seq, " ".join(sorted(grams(piece) | tags)))
-            for entry in wrote
+            for entry in (await _readable(tx, conversation_id, first, last) if wrote else ())
             for piece in _stretches(normalise(text_of(entry.body)))
         ]
         ended.append((turn_id, documents))
     return ended
+
+
+async def _readable(tx: Tx, conversation_id: ConversationId, first: int, last: int) -> list[Entry]:
+    """Entries, or none where one of them cannot be read: the others are searched all the same."""
+    try:
+        return await log.entries_at(tx, conversation_id, first, last)
+    except Unreadable as error:
+        logger.error("this cannot be searched", conversation=conversation_id, error=error.message)
+        return []
 
 
 async def _add(tx: Tx, ended: list[tuple[TurnId, list[_Document]]]) -> int:
@@ -189,7 +193,7 @@ class _Checked:
             self._removed[reader] = await log.removed(tx, reader)
         if seq in self._removed[reader]:
             return
-        for entry in await log.entries_at(tx, conversation_id, seq, seq):  # none: the index is stale
+        for entry in await _readable(tx, conversation_id, seq, seq):  # none: the index is stale
             text = text_of(entry.body)
             if contains(text, self._wanted):
                 self.hits.append(Hit(reader, entry, text))

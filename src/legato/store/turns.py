@@ -72,7 +72,7 @@ async def admit(tx: Tx, submission: Submission, node: NodeId | None = None) -> A
         request_hash=submission.request_hash,
         kind=submission.kind,
         busy=submission.busy,
-        input=_with_hides(_with_choices(submission.input, place.conversation), place.hides),
+        input=_with_hides(with_choices(submission.input, place.conversation), place.hides),
         created_at=0.0,  # the database's clock says when
     )
     if node is not None and talk and not waits:
@@ -122,10 +122,33 @@ async def _place(tx: Tx, submission: Submission) -> _Place:
     agent = submission.input.options.agent or ""
     if isinstance(target, After):
         return await _place_after(tx, principal, target.turn_id)
+    if submission.retry and (again := await _place_again(tx, submission)) is not None:
+        return again
     if isinstance(target, Fresh):
         return _Place(await directory.create(tx, principal, agent=agent, kind=submission.conversation_kind), None)
     conversation = await directory.lock_or_create(tx, principal, target, agent=agent, kind=submission.conversation_kind)
     return _Place(conversation, conversation.tip_turn)
+
+
+async def _place_again(tx: Tx, submission: Submission) -> _Place | None:
+    """Where a client's own retry of what failed goes: in the place of the try that failed, which it hides."""
+    row = await one(tx.run("find_failed_try", **_retry_of(submission)))
+    if row is None:
+        return None
+    failed = _turn(row)
+    conversation = await directory.lookup(tx, submission.principal, ById(failed.conversation_id), lock=True)
+    if conversation is None or conversation.tip_turn != failed.id:
+        return None
+    parent = failed.parent_turn
+    base = await end_of(tx, parent) if parent is not None else conversation.base_seq
+    return _Place(conversation, parent, await _later_tries(tx, conversation.id, parent, base))
+
+
+async def _later_tries(
+    tx: Tx, conversation_id: ConversationId, turn_id: TurnId | None, after: int
+) -> tuple[tuple[int, int], ...]:
+    rows = await tx.run("later_tries", conversation=conversation_id, turn=turn_id or "", after=after)
+    return tuple((first, last) for first, last in rows)
 
 
 async def _place_after(tx: Tx, principal: PrincipalId, turn_id: TurnId) -> _Place:
@@ -142,7 +165,7 @@ async def _place_after(tx: Tx, principal: PrincipalId, turn_id: TurnId) -> _Plac
     base = await end_of(tx, previous.id)
     later = {"conversation": conversation.id, "turn": previous.id, "after": base}
     if not waiting and not await tx.run("later_success", **later):
-        return _Place(conversation, previous.id, tuple((a, b) for a, b in await tx.run("later_tries", **later)))
+        return _Place(conversation, previous.id, await _later_tries(tx, conversation.id, previous.id, base))
     fork = await directory.create(
         tx,
         principal,
@@ -199,18 +222,15 @@ async def _retried(tx: Tx, submission: Submission) -> Turn | None:
     """What a client's own retry, which carries no key, means: the same request while it is alive, or just answered."""
     if not submission.retry or submission.request_hash is None:
         return None
-    row = await one(
-        tx.run(
-            "find_turn_by_request",
-            principal=submission.principal,
-            request_hash=submission.request_hash,
-            age=RETRY_WITHIN,
-        )
-    )
+    row = await one(tx.run("find_turn_by_request", **_retry_of(submission)))
     return _turn(row) if row else None
 
 
-def _with_choices(given: Input, conversation: Conversation) -> Input:
+def _retry_of(submission: Submission) -> dict[str, object]:
+    return {"principal": submission.principal, "request_hash": submission.request_hash, "age": RETRY_WITHIN}
+
+
+def with_choices(given: Input, conversation: Conversation) -> Input:
     """Answered by whom the conversation has been told to be, where the request names nobody; and under its
     instructions, where the request brings none."""
     options = given.options
@@ -496,20 +516,21 @@ async def delete(tx: Tx, principal: PrincipalId, turn_id: TurnId) -> None:
     await tx.run("delete_turn", id=turn.id)
 
 
-async def context_for(tx: Tx, principal: PrincipalId, target: Target) -> tuple[ConversationId, View] | None:
+async def context_for(tx: Tx, principal: PrincipalId, target: Target) -> tuple[Conversation, View] | None:
     """What a model would see there, and where that is, without anything being made or written."""
     if isinstance(target, Fresh):
         return None
     if isinstance(target, After):
         turn = await find(tx, principal, target.turn_id)
-        return turn.conversation_id, await log.read_context(tx, turn.conversation_id, await end_of(tx, turn.id))
+        place = await directory.find(tx, principal, ById(turn.conversation_id))
+        return place, await log.read_context(tx, place.id, await end_of(tx, turn.id))
     if isinstance(target, ById):
         conversation: Conversation | None = await directory.find(tx, principal, target)
     else:
         conversation = await directory.lookup(tx, principal, target)
         if conversation is None:
             directory.check_creatable(target)
-    return (conversation.id, await log.read_context(tx, conversation.id)) if conversation else None
+    return (conversation, await log.read_context(tx, conversation.id)) if conversation else None
 
 
 async def of_conversation(tx: Tx, conversation_id: ConversationId, after: int, limit: int) -> list[Turn]:

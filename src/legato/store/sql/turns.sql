@@ -14,7 +14,7 @@ select {turn} from turns where principal = :principal and dedup_key = :dedup_key
 -- The newest turn after which a history stands exactly as it was sent; rather one that nothing came after.
 select turns.id from turns join conversations c on c.id = turns.conversation_id
 where turns.principal = :principal and turns.fingerprint = :fingerprint and turns.deleted_at is null
-and c.deleted_at is null order by (c.tip_turn = turns.id) desc, turns.ended_at desc limit 1;
+and c.deleted_at is null order by (coalesce(c.tip_turn, '') = turns.id) desc, turns.ended_at desc limit 1;
 
 -- name: find_turn_by_request
 -- The same request, still under way or answered a moment ago, with nothing after it: what a client's own retry means.
@@ -23,6 +23,11 @@ select {turn} from turns where principal = :principal and request_hash = :reques
 and (ended_at is null or (status in ('done', 'joined') and ended_at > {now} - :age
     and exists (select 1 from conversations c where c.id = turns.conversation_id and c.tip_turn = turns.id)))
 order by created_at desc limit 1;
+
+-- name: find_failed_try
+-- The same request, which failed a moment ago with nothing after it.
+select {turn} from turns where principal = :principal and request_hash = :request_hash and deleted_at is null
+and status in ('failed', 'cancelled') and ended_at > {now} - :age order by created_at desc limit 1;
 
 -- name: delete_turn
 -- Nobody can ask for it any more; what it wrote stays part of the conversation.
