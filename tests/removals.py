@@ -420,7 +420,34 @@ REMOVALS = [
         FORK,
         "a turn admitted becomes the tip",
         [Change(TURNS_SQL, "tip_turn = coalesce(:tip, tip_turn)", "tip_turn = coalesce(tip_turn, :tip)")],
+        ["store/test_admission.py::test_turns_are_numbered_in_the_order_of_admission_within_their_conversation[*]"],
+    ),
+    Removal(
+        FORK,
+        "and so does one that runs at once",
+        [Change(TURNS_SQL, "tip_turn = :tip, head_seq", "tip_turn = coalesce(tip_turn, :tip), head_seq")],
         ["store/test_admission.py::test_after_another_turn_than_the_tip_a_turn_forks[*]"],
+    ),
+    Removal(
+        FORK,
+        "a client's retry takes the place of the try that failed",
+        [
+            Change(
+                TURNS_PY,
+                "if submission.retry and (again := await _place_again(tx, submission)) is not None:",
+                "if (again := await _place_again(tx, submission)) is not None and not submission:",
+            )
+        ],
+        [
+            "store/test_admission.py::test_a_clients_retry_of_what_failed_is_a_new_try[*-failed]",
+            "store/test_admission.py::test_a_clients_retry_of_a_first_message_that_failed_makes_no_second_conversation[*]",
+        ],
+    ),
+    Removal(
+        KEPT,
+        "what cannot be read spoils nothing else",
+        [Change("store/search.py", "    except Unreadable as error:\n", "    except KeyError as error:\n")],
+        ["engine/test_damage.py::test_what_search_knows_and_cannot_be_read_any_more_is_no_hit[*]"],
     ),
     Removal(
         FORK,

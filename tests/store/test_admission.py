@@ -164,7 +164,7 @@ async def test_a_clients_retry_after_another_turn_is_a_new_turn(db: Database) ->
     assert again.turn.id != first.id
 
 
-@pytest.mark.parametrize("outcome", [FAILED, CANCELLED])
+@pytest.mark.parametrize("outcome", [FAILED, CANCELLED], ids=["failed", "cancelled"])
 async def test_a_clients_retry_of_what_failed_is_a_new_try(db: Database, outcome: Outcome) -> None:
     """In the place of the ones before it, which the model no longer sees: nothing was asked twice."""
     await talk(db, WORK, "before")
