@@ -13,6 +13,7 @@ from msgspec import Struct, structs
 
 from legato.domain.entries import AnyBody, File, Image, Message, Part, Text, ToolResult
 
+HOLDERS = (Message, ToolResult)  # what may hold attachments; asked of every entry of a request, so it is made once
 _DATA_URL = re.compile(r"data:([\w.+-]+/[\w.+-]+)?(?:;[\w-]+=[^;,]*)*(;base64)?,(.*)", re.DOTALL | re.IGNORECASE)
 
 
@@ -48,14 +49,14 @@ def blob_of(url: str) -> Blob:
 
 def has_inline(body: AnyBody) -> bool:
     """Whether a body carries bytes that belong in a blob."""
-    return isinstance(body, Message | ToolResult) and any(
+    return isinstance(body, HOLDERS) and any(
         isinstance(part, Image | File) and is_inline(part.url) for part in body.parts
     )
 
 
 def detach(body: AnyBody, blobs: dict[str, Blob]) -> AnyBody:
     """The body with references where it had bytes; these are put into `blobs`."""
-    if not isinstance(body, Message | ToolResult) or not has_inline(body):
+    if not isinstance(body, HOLDERS) or not has_inline(body):
         return body
     parts: list[Part] = []
     for part in body.parts:
@@ -77,7 +78,7 @@ def referred(bodies: Iterable[AnyBody]) -> tuple[str, ...]:
     """The same, in order, as often as they are referred to."""
     found = []
     for body in bodies:
-        if isinstance(body, Message | ToolResult):
+        if isinstance(body, HOLDERS):
             for part in body.parts:
                 if not isinstance(part, Text) and part.blob is not None:
                     found.append(part.blob)
@@ -86,7 +87,7 @@ def referred(bodies: Iterable[AnyBody]) -> tuple[str, ...]:
 
 def attach(body: AnyBody, blobs: Mapping[str, Blob]) -> AnyBody:
     """The body with bytes where it had references."""
-    if not isinstance(body, Message | ToolResult) or not references([body]):
+    if not isinstance(body, HOLDERS) or not references([body]):
         return body
     return structs.replace(body, parts=tuple(_attached(part, blobs) for part in body.parts))
 
