@@ -406,9 +406,8 @@ REMOVALS = [
         [
             Change(
                 TURNS_PY,
-                "    fork = await directory.create(\n",
-                "    if turn_id:\n        return _Place(conversation, previous.id)\n"
-                "    fork = await directory.create(\n",
+                "_Place(await directory.fork(tx, principal, conversation, base), previous.id)",
+                "_Place(conversation, previous.id)",
             )
         ],
         [
@@ -448,6 +447,26 @@ REMOVALS = [
         "what cannot be read spoils nothing else",
         [Change("store/search.py", "    except Unreadable as error:\n", "    except KeyError as error:\n")],
         ["engine/test_damage.py::test_what_search_knows_and_cannot_be_read_any_more_is_no_hit[*]"],
+    ),
+    Removal(
+        ONE,
+        "a node that still runs a turn does not claim it anew",
+        [Change("engine/worker.py", "        self._claiming.add(lease.turn.conversation_id)\n", "")],
+        [
+            "engine/test_lifecycle.py::test_a_turn_that_comes_back_to_a_node_that_still_runs_it_is_not_run_twice_there",
+        ],
+    ),
+    Removal(
+        KEPT,
+        "a chore that fails takes nothing down",
+        [
+            Change(
+                "engine/worker.py",
+                "    except Exception as error:  # the boundary of a chore",
+                "    except Unavailable as error:  # the boundary of a chore",
+            )
+        ],
+        ["engine/test_damage.py::test_work_in_the_background_that_fails_takes_nothing_down[*]"],
     ),
     Removal(
         FORK,

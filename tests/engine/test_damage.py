@@ -84,6 +84,15 @@ async def test_what_search_knows_and_cannot_be_read_any_more_is_no_hit(rooms: Ro
         await change(rooms, MEND)
 
 
+async def test_work_in_the_background_that_fails_takes_nothing_down(rooms: Rooms) -> None:
+    async def broken() -> None:
+        raise KeyError("a defect")
+
+    app = await rooms.open()
+    app.worker.background(broken())
+    assert (await ask(app, "hello")).status == "done"
+
+
 async def test_a_turn_that_waited_beside_the_damage_ends_too(rooms: Rooms) -> None:
     """It is not claimed again and again."""
     gate = Gate()

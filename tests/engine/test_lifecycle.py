@@ -112,6 +112,26 @@ async def test_a_turn_handed_back_is_taken_up_by_a_process_that_is_there(shared:
     assert (done.status, await answer(second, turn)) == ("done", "1")
 
 
+async def test_a_turn_that_comes_back_to_a_node_that_still_runs_it_is_not_run_twice_there(shared: Rooms) -> None:
+    """It stood still, another took the turn over and handed it back; the old run leaves before the turn is claimed."""
+    gate = Gate()
+    first = await shared.open(Scripted(one_call_each), Tools(work=gate))
+    turn = await say(first, "go")
+    await within(gate.entered.wait())
+    await first.db.write(nodes.end, first.worker.node)
+    model = Scripted()
+    second = await shared.open(model)
+    await model.asked()
+    await shared.close(second)
+    assert (await first.gateway.turn(ALICE, turn.id)).status == "queued"
+    first.worker.offer(turn.conversation_id)
+    await rest()
+    assert (await first.gateway.turn(ALICE, turn.id)).status == "queued"
+    gate.opened.set()
+    done = await ended(first, turn)
+    assert (done.status, done.failure) == ("done", None)
+
+
 async def test_nothing_is_admitted_while_draining_and_everything_can_be_read(rooms: Rooms) -> None:
     """Input and upkeep are told to come back; reading goes on."""
     app = await rooms.open()

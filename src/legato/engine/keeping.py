@@ -289,16 +289,7 @@ async def _fork(
     base = origin.head_seq if at is None else at
     if not 0 <= base <= origin.head_seq:
         raise BadInput(f"There is no position {base}; the log ends at {origin.head_seq}.", param="at")
-    fork = await directory.create(
-        tx,
-        principal,
-        title=origin.title,
-        agent=origin.agent,
-        kind=origin.kind,
-        settings=origin.choices,
-        parent=origin.id,
-        base=base,
-    )
+    fork = await directory.fork(tx, principal, origin, base)
     if name is not None:
         await directory.bind(tx, principal, name, fork.id, move=False)
     return fork

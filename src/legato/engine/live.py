@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from math import inf
 
 from legato.domain.events import AnyEvent
-from legato.domain.ids import ConversationId, TurnId
+from legato.domain.ids import TurnId
 from legato.domain.turns import Told, Turn
 from legato.errors import Draining, StoreUnavailable
 from legato.store import turns
@@ -78,7 +78,7 @@ class Live:
         self.nudge(turn_id, ending)
         self._db.tell(Hint("events", turn_id))
 
-    def nudge(self, followed: TurnId | ConversationId, ending: Ending | None = None) -> None:
+    def nudge(self, followed: str, ending: Ending | None = None) -> None:
         """Something may have changed in a turn or a conversation: whoever follows it or waits for it looks again."""
         self._ring(followed)
         for end in self._ends.get(followed, ()):
@@ -89,7 +89,7 @@ class Live:
         """This process is leaving: whoever follows or waits is told to come back."""
         self._shut = True
         for followed in {*self._bells, *self._ends}:
-            self.nudge(TurnId(followed))
+            self.nudge(followed)
 
     def watch(self, turn_id: TurnId) -> None:
         """Someone, here or elsewhere, follows this turn."""

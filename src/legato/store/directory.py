@@ -92,6 +92,20 @@ async def create(
     return conversation_of(row)
 
 
+async def fork(tx: Tx, principal: PrincipalId, origin: Conversation, base: int) -> Conversation:
+    """A conversation that begins at a position of another: called and answered as that is."""
+    return await create(
+        tx,
+        principal,
+        title=origin.title,
+        agent=origin.agent,
+        kind=origin.kind,
+        settings=origin.choices,
+        parent=origin.id,
+        base=base,
+    )
+
+
 async def bind(tx: Tx, principal: PrincipalId, name: Name, conversation_id: ConversationId, *, move: bool) -> None:
     """Give a conversation a name. With `move` a name that means another conversation is re-pointed (reset, resume);
     without it that is refused."""

@@ -166,17 +166,7 @@ async def _place_after(tx: Tx, principal: PrincipalId, turn_id: TurnId) -> _Plac
     later = {"conversation": conversation.id, "turn": previous.id, "after": base}
     if not waiting and not await tx.run("later_success", **later):
         return _Place(conversation, previous.id, await _later_tries(tx, conversation.id, previous.id, base))
-    fork = await directory.create(
-        tx,
-        principal,
-        title=conversation.title,
-        agent=conversation.agent,
-        kind=conversation.kind,
-        settings=conversation.choices,
-        parent=conversation.id,
-        base=base,
-    )
-    return _Place(fork, previous.id)
+    return _Place(await directory.fork(tx, principal, conversation, base), previous.id)
 
 
 def _queued_at(turn: Turn) -> int:
