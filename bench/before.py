@@ -67,7 +67,7 @@ async def figures_of(gateway: Gateway) -> dict[str, float]:
         found[f"latency p50, {named} (ms)"] = median(second for each in took for second in each) * 1e3
         for connection in connections:
             connection.close()
-    found["CPU a chunk, 8 streams of 500 a second (µs)"] = await chunk_cost(gateway, ROUTES[0], "say 500 every 2", 8, 1)
+    found["CPU a chunk, 8 streams of 500 a second (µs)"] = await chunk_cost(gateway, ROUTES[0], "say 500 every 2", 8)
     return found
 
 

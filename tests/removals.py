@@ -474,8 +474,8 @@ REMOVALS = [
         [
             Change(
                 TURNS_PY,
-                "    if not turn.ended:\n        raise UnfinishedTurn(",
-                "    if turn is None:\n        raise UnfinishedTurn(",
+                "        if not turn.ended:\n            raise UnfinishedTurn(",
+                "        if turn is None:\n            raise UnfinishedTurn(",
             )
         ],
         [
@@ -796,6 +796,12 @@ REMOVALS = [
     ),
     Removal(
         CACHE,
+        "a summary is read again where the newer one was undone",
+        [Change("domain/window.py", 'REVIVING = ("expand", "rewind")', "REVIVING = ()")],
+        ["store/test_log.py::test_forks_of_forks_read_as_if_they_had_been_copied[*]"],
+    ),
+    Removal(
+        CACHE,
         "a past of a later turn is not used by one that comes too late",
         [Change("engine/turn.py", "kept is not None and kept.begun.known.upto >= first:", "kept is first:")],
         ["engine/test_pasts.py::test_a_turn_that_comes_too_late_spoils_nothing[*]"],
@@ -962,6 +968,24 @@ REMOVALS = [
         "a removed entry is seen by nobody",
         [Change("domain/window.py", '        if control.kind == "remove":', "        if control.seq < 0:")],
         ["domain/test_window.py::test_the_window_of_any_log_is_what_replaying_it_entry_by_entry_gives"],
+    ),
+    Removal(
+        WINDOW,
+        "what a compaction kept is kept until there is another",
+        [Change("domain/window.py", "c.first and summary and c.seq < summary.seq)", "c.seq < 0)")],
+        [
+            "domain/test_window.py::test_what_a_compaction_kept_is_kept_until_there_is_another",
+            "engine/test_compaction.py::test_what_long_turns_were_asked_is_kept_until_the_next_summary[*]",
+        ],
+    ),
+    Removal(
+        WINDOW,
+        "what one fold kept is folded by the next",
+        [Change("domain/folding.py", "if entry.seq > after or entry.seq in kept]", "if entry.seq > after]")],
+        [
+            "domain/test_folding.py::test_what_one_fold_kept_is_folded_by_the_next_unless_it_is_still_the_latest_input",
+            "engine/test_compaction.py::test_what_long_turns_were_asked_is_kept_until_the_next_summary[*]",
+        ],
     ),
     Removal(
         TURNS,

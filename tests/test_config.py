@@ -149,6 +149,7 @@ def refusal(tmp_path: Path, text: str = "", environ: dict[str, str] | None = Non
         ("server.origins", '["*"]', "origins such as https://app.example"),
         ("server.origins", '["app.example"]', "origins such as https://app.example"),
         ("server.origins", '["https://app.example/page"]', "origins such as https://app.example"),
+        ("database.url", '"mysql://db.example/legato"', "begins with postgresql://"),
         ("database.connections", "0", "from 1"),
         ("worker.concurrency", "0", "from 1"),
         ("worker.max_attempts", "0", "from 1"),
@@ -195,8 +196,8 @@ def test_every_number_has_bounds() -> None:
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        ('default_agent = "helpr"\n', "default_agent is 'helpr'"),
-        ('default_agent = "helpr"\n[agents.helper]\nmodel = "demo"\n', "there are: helper"),
+        ('default_agent = "helpr"\n', "default_agent is 'helpr', but no agent is called so; there are: default."),
+        ('default_agent = "helpr"\n[agents.helper]\nmodel = "demo"\n', "there are: helper, default."),
         ('[agents.helper]\nmodel = "nobody"\n', "Agent 'helper' wants model 'nobody'"),
         ('[models.mine]\nkind = "openai-chat"\nbase_url = "nope"\n', "models.mine: 'nope' is no address"),
         ('[channels.bridge]\nkind = "webhook"\nurl = "nope"\n', "channels.bridge: 'nope' is no address"),

@@ -170,8 +170,6 @@ async def look_at_database(config: Config) -> Database:
 
 
 async def _open_postgres(url: str, *, connections: int, look: bool = False) -> Database:
-    if not url.startswith(("postgresql://", "postgres://")):
-        raise StoreUnavailable("The database URL must begin with 'postgresql://'. Leave it out to use SQLite.")
     from legato.store.postgres import Postgres  # noqa: PLC0415 - its driver takes its time to load, and SQLite needs none
 
     return await Postgres.open(url, connections=connections, look=look)
@@ -207,7 +205,7 @@ def build_roster(config: Config, models: dict[str, Model], toolsets: dict[str, T
     if config.default_agent == UNNAMED and UNNAMED not in agents:
         agents[UNNAMED] = Agent(UNNAMED, next(iter(all_models)), toolsets=tuple(all_toolsets))
     if config.default_agent not in agents:
-        known = ", ".join(agents) or "none"
+        known = ", ".join(dict.fromkeys([*agents, UNNAMED]))
         raise BadConfig(f"default_agent is '{config.default_agent}', but no agent is called so; there are: {known}.")
     roster = Roster(
         models=all_models,

@@ -33,6 +33,10 @@ HostName = Annotated[
 Site = Annotated[
     str, Meta(pattern=r"^https?://[^/\s*,@]+/?\Z", description="origins such as https://app.example, without a path")
 ]
+DatabaseUrl = Annotated[
+    str,
+    Meta(pattern=r"^(postgres(ql)?://.*)?\Z", description="a URL that begins with postgresql://, or empty for SQLite"),
+]
 
 Seconds = Annotated[float, Meta(gt=0, le=86_400)]
 
@@ -53,7 +57,7 @@ class ServerConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class DatabaseConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    url: str = ""
+    url: DatabaseUrl = ""
     connections: Annotated[int, Meta(ge=1, le=10_000)] = 10
 
 

@@ -218,6 +218,7 @@ CHATS = [
     *(chat("messages", value) for value in ([], "x", {}, [7], None)),
     *(chat("conversation", value) for value in (5, [], {}, "", "a b")),
     chat("previous_response_id", 5),
+    chat("functions", [{"name": "now", "parameters": {}}]),
     chat("n", 2),
     chat("n", 0),
     *(chat("temperature", value) for value in ("hot", 3, -1)),
@@ -261,8 +262,6 @@ CHATS = [
     message({"role": "assistant", "tool_calls": [{}]}, ".tool_calls[0]"),
     message({"role": "assistant", "tool_calls": [{"id": "c", "function": {"name": 7}}]}, ".tool_calls[0]"),
     message({"role": "user", "content": "x", "name": 7}, ".name"),
-    Bad("chat: only a system message", "/v1/chat/completions", {"messages": [{"role": "system", "content": "x"}]},
-        param="messages"),
     Bad("chat: the assistant has the last word", "/v1/chat/completions",
         {"messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}]}, param="messages"),
 ]  # fmt: skip

@@ -14,6 +14,7 @@ from pathlib import Path
 import httpx
 import openai
 
+from forked import Process
 from legato.domain.ids import PrincipalId
 from legato.store import keys
 from legato.store.database import Database
@@ -50,8 +51,8 @@ class Server:
         """Start the process; when this returns it listens."""
         environ = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN_SETTINGS)}
         with (self.home / "log").open("ab") as log:
-            self._process = subprocess.Popen(
-                [LEGATO, "serve", "--home", self.home, "--port", "0"],
+            self._process = Process(
+                [str(LEGATO), "serve", "--home", str(self.home), "--port", "0"],
                 stdout=subprocess.PIPE,
                 stderr=log,
                 env={**environ, **self.settings},

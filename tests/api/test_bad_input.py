@@ -19,7 +19,7 @@ import pytest
 
 from api.malformed import HELLO, LONE, MAX_BODY, TABLE, TEXTS, Bad
 from api.server import BOUND, Server
-from api.wire import Json, ask, conversation_of, conversations, get, ok, post, refused
+from api.wire import Json, ask, conversation_of, conversations, events, get, ok, post, refused
 from legato.domain.ids import new_id
 
 LONGEST_REFUSAL = 5_000
@@ -187,6 +187,31 @@ def test_half_a_character_is_refused_in_every_text(both: Server, known: Known) -
 def test_a_body_that_is_no_json_is_told_why(both: Server, body: bytes, says: str) -> None:
     """What a person would call it, not what the reader of JSON does."""
     assert says in refused(both.client.post("/v1/responses", content=body), 400)["message"]
+
+
+@pytest.mark.parametrize("more", [{}, {"store": False}, {"stream": True}])
+def test_what_is_deep_is_refused_or_can_be_told_again(both: Server, more: Json) -> None:
+    """Whatever is taken is answered, and read later; the deepest that is taken, too."""
+
+    def tried(depth: int) -> httpx.Response:
+        tool = {"type": "function", "name": "f", "parameters": {"deep": "DEEP"}}
+        body = json.dumps({"input": "reply only x", "tools": [tool], **more})
+        return both.client.post("/v1/responses", content=body.replace('"DEEP"', "[" * depth + "]" * depth))
+
+    deepest, taken, too_deep = tried(1), 1, 200_000
+    while too_deep - taken > 1:
+        depth = (taken + too_deep) // 2
+        answer = tried(depth)
+        assert answer.status_code in (200, 400), (depth, answer.text[:200])
+        if answer.status_code == 200:
+            deepest, taken = answer, depth
+        else:
+            too_deep = depth
+    assert taken > 100
+    if not more:
+        assert get(both.client, f"/v1/responses/{deepest.json()['id']}")["status"] == "completed"
+    elif "stream" in more:
+        assert list(events(deepest))[-1]["type"] == "response.completed"
 
 
 def test_a_name_that_cannot_be_is_told_what_names_are(both: Server, known: Known) -> None:

@@ -10,7 +10,8 @@ import httpx
 import pytest
 
 from api.server import BOUND, Server
-from api.wire import Json, ask, conversation_of, ok, post, refused
+from api.upstream import Upstream
+from api.wire import Json, ask, conversation_of, get, ok, post, refused
 
 Told = tuple[str, Json]
 
@@ -194,3 +195,26 @@ def test_a_follower_is_let_go_when_the_process_leaves(fresh_server: Server, path
     assert not [line for line in told if "[DONE]" in line or "turn.ended" in line]
     fresh_server.start()
     ok(fresh_server.client.post(f"/v1/responses/{response['id']}/cancel"))
+
+
+def test_the_items_of_a_turn_become_readable_together(steered_server: Server, upstream: Upstream) -> None:
+    """While it runs, who follows it sees them and who lists them does not: both together have each of them once."""
+    client, first, second = steered_server.client, upstream.talk(), upstream.talk()
+    ask(client, "what time is it?", conversation="clock", background=True)
+    first.call("now", "{}")
+    first.end("tool_calls")
+    assert second.asked.wait(BOUND)
+    listed = get(client, "/v1/conversations/clock/items")["data"]
+    messages = get(client, "/api/sessions/clock/messages")["data"]
+    page = client.get("/v1/conversations/clock/export", params={"format": "markdown"}).text
+    with watching(client, "clock") as told:
+        _, admitted = next(told)
+        second.say("noon")
+        second.end()
+        ended = next(event for _, event in told if event["type"] == "turn.ended")
+    assert listed == messages == []
+    assert "what time is it?" not in page.partition("\n")[2]
+    asked = admitted["input"][0]["id"]
+    items = get(client, "/v1/conversations/clock/items", order="asc")["data"]
+    assert [item["id"] for item in items] == [asked, *(item["id"] for item in ended["output"])]
+    assert [item["type"] for item in items] == ["message", "function_call", "function_call_output", "message"]

@@ -183,3 +183,19 @@ def test_a_conversation_is_restored_once_per_key(client: httpx.Client) -> None:
     assert ok(first) == ok(again)
     assert [answer.headers.get("Idempotency-Replayed") for answer in (first, again)] == [None, "true"]
     refused(client.post(path), 404, "conversation_not_found")
+
+
+def test_changes_of_a_conversation_that_race_are_all_kept(client: httpx.Client) -> None:
+    """Its metadata and who answers in it are changed at once, again and again; neither takes the other back."""
+    talk = conversation_of(ask(client, "hello"))
+    with ThreadPoolExecutor(2) as pool:
+        for number in range(40):
+            agent, metadata = ("demo", "default")[number % 2], {"number": str(number)}
+            racing = [
+                pool.submit(post, client, f"/v1/conversations/{talk}", metadata=metadata),
+                pool.submit(post, client, "/v1/commands", text=f"/model {agent}", conversation=talk),
+            ]
+            for one in racing:
+                one.result(BOUND)
+            assert get(client, f"/v1/conversations/{talk}")["metadata"] == metadata
+            assert get(client, f"/api/sessions/{talk}")["model"] == agent

@@ -80,10 +80,12 @@ def test_a_page_of_a_friend_may_read_answers(named: Server) -> None:
     assert (told.status_code, told.headers["access-control-allow-origin"]) == (204, SITE)
     assert told.headers["access-control-allow-headers"] == "authorization, x-stainless-os"
     assert "DELETE" in told.headers["access-control-allow-methods"]
+    assert told.headers["x-request-id"]
     for path, status in {"/v1/models": 200, "/v1/conversations/conv_unknown": 404}.items():
         answer = asked(named, path, Origin=SITE)
         assert (answer.status_code, answer.headers["access-control-allow-origin"]) == (status, SITE)
         assert answer.headers["vary"] == "Origin"
+        assert {"X-Request-Id", "Retry-After"} <= set(answer.headers["access-control-expose-headers"].split(", "))
     for origin in ("https://evil.example", f"{SITE}.evil.example", "http://chat.example", "null"):
         for method in ("GET", "OPTIONS"):
             answer = asked(named, method=method, Origin=origin, **wish)

@@ -247,3 +247,32 @@ def test_no_more_tools_run_here_than_the_client_allows(steered_server: Server, u
     results = [item for item in response["output"] if item["type"] == "function_call_output"]
     assert [item.get("legato", {}).get("is_error", False) for item in results] == [False, False, False, True]
     assert upstream.received[-1]["messages"][-1]["content"] == "It was not carried out: 3 calls are allowed in all."
+
+
+@pytest.mark.parametrize("store", [True, False], ids=["stored", "not stored"])
+def test_calls_without_arguments_have_none_in_json(steered_server: Server, upstream: Upstream, store: bool) -> None:
+    """Many servers say nothing where there are none; who is told of the call reads an object all the same."""
+    client, function = steered_server.client, {"name": "weather", "parameters": {}}
+
+    def call_twice() -> None:
+        talk = upstream.talk()
+        talk.call("weather", "", 0)
+        talk.call("weather", "", 1)
+        talk.end("tool_calls")
+
+    call_twice()
+    with streaming(client, "hello", tools=[WEATHER], store=store) as answer:
+        told = list(events(answer))
+    done = [event for event in told if event["type"] == "response.function_call_arguments.done"]
+    assert [event["arguments"] for event in done] == ["{}", "{}"]
+    calls = told[-1]["response"]["output"]
+    assert [call["arguments"] for call in calls] == ["{}", "{}"]
+    assert "".join(event.get("delta", "") for event in told) == "{}{}"
+    call_twice()
+    message = chat(client, "hello", tools=[{"type": "function", "function": function}], store=store)["choices"][0]
+    assert [call["function"]["arguments"] for call in message["message"]["tool_calls"]] == ["{}", "{}"]
+    STREAMS["text"][0](upstream.talk())
+    results = [{"type": "function_call_output", "call_id": call["call_id"], "output": "rain"} for call in calls]
+    ask(client, [*calls, *results], tools=[WEATHER])
+    sent = [call["function"] for said in upstream.received[-1]["messages"] for call in said.get("tool_calls", [])]
+    assert [call["arguments"] for call in sent] == ["{}", "{}"]

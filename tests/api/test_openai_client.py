@@ -23,7 +23,7 @@ from pydantic import BaseModel
 from api.server import Server
 from api.wire import SEEN
 from legato.api import unheeded
-from legato.api.responses import ServiceTier
+from legato.api.create_response import ServiceTier
 
 MODEL = "gpt-4o"  # clients hard-code one; the default agent answers
 WEATHER: FunctionToolParam = {

@@ -5,6 +5,7 @@ forbids, made up from it. Nothing is a failure of the server, and each answer ha
 that the document names; what the document forbids is refused.
 """
 
+import html
 import re
 from typing import Any
 
@@ -42,6 +43,20 @@ def described(server: Server) -> OpenApiSchema:
     generation = {"with-security-parameters": False, "allow-extra-parameters": False}
     config = SchemathesisConfig.from_dict({"request-timeout": BOUND, "generation": generation})
     return schemathesis.openapi.from_url(f"{server.url}/openapi.json", config=config)
+
+
+def test_each_route_says_what_it_is_for_and_what_it_takes(client: httpx.Client) -> None:
+    """In a sentence of its own, in the document and on the page for people."""
+    shown = re.sub(r"</?(b|code)>", "", html.unescape(client.get("/docs").text))
+    rows = dict(re.findall(r"<tr><td class=m>(\w+</td><td class=p>[^<]+)</td><td>(.*?)</td></tr>", shown))
+    for path, methods in client.get("/openapi.json").json()["paths"].items():
+        for method, operation in methods.items():
+            row = rows[f"{method.upper()}</td><td class=p>{path}"]
+            assert operation["summary"]
+            assert path not in operation["summary"]
+            assert operation["summary"].count("`") % 2 == 0
+            assert row.startswith(f"{operation['summary'].replace('`', '')}.")
+            assert all(p["name"] in row for p in operation["parameters"] if p["in"] != "path")
 
 
 @pytest.mark.parametrize(("method", "path"), KNOWN)

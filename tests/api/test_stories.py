@@ -757,6 +757,26 @@ def test_a_stateless_client_that_resends_its_history_stays_in_one_conversation(f
     assert said_in(fresh_server.client, row["id"]) == [f"{m['role']}: {m['content']}" for m in messages[1:]]
 
 
+@pytest.mark.parametrize("role", ["system", "developer"])
+def test_a_chat_that_is_all_instructions_is_answered_and_goes_on(
+    steered_server: Server, upstream: Upstream, role: str
+) -> None:
+    """The last of them is what the model answers to; the client that goes on from there is recognised."""
+    messages: list[Json] = [{"role": role, "content": "Be brief."}, {"role": role, "content": "Name a colour."}]
+    ids = set()
+    for answer in ("green", "blue"):
+        talk = upstream.talk()
+        talk.say(answer)
+        talk.end()
+        told = ok(steered_server.client.post("/v1/chat/completions", json={"messages": messages}))
+        ids.add(told["legato"]["conversation"])
+        message = told["choices"][0]["message"]
+        assert message["content"] == answer
+        messages += [{"role": "assistant", "content": answer}, {"role": "user", "content": "Another."}]
+    assert [m["content"] for m in upstream.received[0]["messages"]] == ["Be brief.", "Name a colour."]
+    assert len(ids) == 1
+
+
 @pytest.mark.parametrize("streamed", [True, False], ids=["streamed", "plain"])
 def test_a_stateless_client_is_recognised_by_all_that_it_heard(
     steered_server: Server, upstream: Upstream, streamed: bool

@@ -149,7 +149,7 @@ def test_a_message_that_comes_again_after_a_crash_acts_once(api: TelegramApi, st
     first = up(start(settings(api)))
     api.write("reply only once", by=100)
     assert api.answers(100, 1) == ["once"]
-    counted = 'legato_deliveries_total{channel="telegram",status="sent"} 1.0'
+    counted = 'legato_deliveries_total{channel="tg",status="sent"} 1.0'
     until(lambda: counted in first.get("/metrics").body.decode())
     first.kill()
     api.redeliver()

@@ -230,6 +230,9 @@ def test_the_doctor_tells_what_a_channel_lacks(mine: Bridge, serving: Serving, t
     code, told = _doctor(server, "telegram")
     assert code == 1
     assert "No channel 'telegram' is configured" in told[0]
+    assert 'kind = "telegram" into' in told[0]
+    code, told = _doctor(server, "bridge")
+    assert (code, 'kind = "telegram" or "webhook" into' in told[0]) == (1, True)
 
 
 def _doctor(server: Server, channel: str, **more: str) -> tuple[int, list[str]]:

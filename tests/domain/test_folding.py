@@ -66,6 +66,30 @@ def test_a_fold_keeps_pairs_together_and_the_latest_input_verbatim(
 
 
 @settings(max_examples=300, deadline=None)
+@given(logs(), st.integers(0, 30), st.integers(0, 200), st.integers(0, 200))
+def test_what_one_fold_kept_is_folded_by_the_next_unless_it_is_still_the_latest_input(
+    entries: list[Entry], then: int, keep: int, later: int
+) -> None:
+    """Nothing is lost between them, nothing that was folded comes back, and what someone else pinned stays."""
+    first = fold(entries[:then], 0, size, keep)
+    if first is None:
+        return
+    mine = first.entries[:1]
+    view = [*mine, *(e for e in entries if e.seq > first.upto or e.seq in first.pins)]
+    view.sort(key=lambda e: e.seq)
+    second = fold(view, first.upto, size, later, kept=first.pins)
+    if second is None:
+        return
+    assert second.upto >= first.upto
+    folded = {e.seq for e in second.entries}
+    stays = {e.seq for e in view if e.seq > second.upto} | set(second.pins) | {e.seq for e in mine}
+    assert folded | stays == {e.seq for e in view}
+    assert not folded & stays
+    inputs = [e.seq for e in entries if isinstance(e.body, Message) and e.body.role == "user"]
+    assert inputs[-1] in stays
+
+
+@settings(max_examples=300, deadline=None)
 @given(logs(), st.integers(0, 400))
 def test_what_is_trimmed_fits_and_is_well_formed(entries: list[Entry], room: int) -> None:
     """The last exchange and the system's own words stay; the rest goes from the oldest on."""

@@ -58,7 +58,11 @@ def folded_context(head: int, controls: list[Control]) -> tuple[int | None, int 
         for control in speaking:
             if control.kind == "hide" and control.first <= position <= control.ref:
                 let_in = False
-            if control.kind == "pin" and control.ref == position:
+            if (
+                control.kind == "pin"
+                and control.ref == position
+                and (not control.first or control.seq > (summary or 0))
+            ):
                 let_in = True
         if let_in:
             seen.append(position)
@@ -89,6 +93,8 @@ def control_at(seq: int, die: int, before: list[Control]) -> Control | None:
             return Control(seq, "setup")
         case "hide":
             return Control(seq, "hide", ref, first=other % (ref + 1))
+        case "pin":
+            return Control(seq, "pin", ref, first=ref if other % 2 else 0)
         case other_kind:
             return Control(seq, other_kind, ref)
 
@@ -106,7 +112,7 @@ def logs(draw: st.DrawFn) -> tuple[int, list[Control]]:
     return head, controls
 
 
-@settings(max_examples=3200, deadline=None)
+@settings(max_examples=1600, deadline=None)
 @given(logs())
 @example((6, [Control(3, "compaction", 2), Control(4, "expand", 3), Control(5, "expand", 4)]))
 @example((9, [Control(4, "rewind", 2), Control(7, "rewind", 3)]))
@@ -242,6 +248,14 @@ def test_a_fork_from_before_a_compaction_sees_the_originals() -> None:
 def test_a_pinned_entry_stays_in_its_place_whatever_is_compacted() -> None:
     controls = [Control(4, "pin", 2), Control(8, "compaction", 6)]
     assert context(9, controls) == Context(None, summary=8, spans=((2, 2), (7, 9)))
+
+
+def test_what_a_compaction_kept_is_kept_until_there_is_another() -> None:
+    """And again when that one is undone."""
+    first, kept, second = Control(5, "compaction", 4), Control(6, "pin", 3, first=3), Control(9, "compaction", 8)
+    assert context(8, [first, kept]) == Context(None, summary=5, spans=((3, 3), (5, 8)), kept=(3,))
+    assert context(9, [first, kept, second]) == Context(None, summary=9, spans=((9, 9),))
+    assert context(10, [first, kept, second, Control(10, "expand", 9)]).spans == ((3, 3), (5, 10))
 
 
 def test_of_pin_and_hide_the_newer_one_counts() -> None:

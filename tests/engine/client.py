@@ -4,7 +4,7 @@ The lists are the oracle of P1 and P2. They are kept the naive way: a conversati
 of its beginning, and what people and models see is computed from the whole list each time.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from itertools import count
@@ -150,7 +150,7 @@ class Client:
         ledger = self.ledgers[turn.home]
         later = [other for other in self.said.values() if other.home == turn.home and other.first > turn.last]
         if all(other.failed for other in later):
-            return Expected(turn.home, previous, hides=tuple(sorted((other.first, other.last) for other in later)))
+            return Expected(turn.home, previous, hides=_in_a_row({(other.first, other.last) for other in later}))
         return Expected(None, previous, Ledger(ledger.title, ledger.entries[: turn.last]))
 
     async def _talk(self, target: Target, expected: Expected, b: int) -> ConversationId:
@@ -356,3 +356,12 @@ class Client:
 def _pick(among: Sequence[T] | dict[T, Any], a: int) -> T:
     choices = list(among)
     return choices[a % len(choices)]
+
+
+def _in_a_row(spans: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """Spans, those that touch as one."""
+    found: list[tuple[int, int]] = []
+    for first, last in sorted(spans):
+        begin = found.pop()[0] if found and found[-1][1] == first - 1 else first
+        found.append((begin, last))
+    return tuple(found)

@@ -1,6 +1,7 @@
 """Compaction changes what the model sees and nothing else (P21); one that fails loses nothing, nor wedges (P22)."""
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, Iterable
 from itertools import cycle, pairwise
 from typing import Any
@@ -258,6 +259,31 @@ async def test_what_was_done_is_told_for_ever_and_pins_stay_verbatim(rooms: Room
     assert "my name is Ada" in last
 
 
+async def test_an_agent_that_does_something_in_every_turn_never_runs_out_of_room(rooms: Rooms) -> None:
+    """The list of what was done is in every request: the newest is told, and how much there was before."""
+
+    def reply(request: ModelRequest) -> list[ModelEvent]:
+        if is_summary(request):
+            return words("A summary.")
+        if isinstance(request.items[-1], ToolResult):
+            return words("done")
+        return calls(("c", "send", f'{{"to": "{last_said(request)}", "what": "{"a letter, a book, a flower; " * 3}"}}'))
+
+    app = await rooms.open(Scripted(reply), Tools(send=constant("sent")), **SMALL)
+    for n in range(100):
+        turn = await ask(app, f"person{n}")
+        assert turn.status == "done", (n, turn.failure)
+        await settled(app)
+    body = (await compactions(app))[-1].body
+    assert isinstance(body, Compaction)
+    first, *newest = body.actions
+    counted = re.fullmatch(r"earlier calls, which the log alone has \(× (\d+)\)", first)
+    assert counted is not None
+    told = [int(re.findall(r"person(\d+)", line)[0]) for line in newest]
+    assert told == list(range(int(counted[1]), int(counted[1]) + len(told)))
+    assert len(told) > 5
+
+
 # -- inside a turn
 
 
@@ -288,6 +314,33 @@ async def test_a_long_turn_is_folded_between_its_steps_and_keeps_its_task(rooms:
     assert [f.id for f in folded] == [e.id for e in await compactions(app)] != []
     places = [event.index for event in seen if hasattr(event, "id")]
     assert places == list(range(len(places)))
+    await rooms.close(app)
+    assert await rooms.findings() == []
+
+
+async def test_what_long_turns_were_asked_is_kept_until_the_next_summary(rooms: Rooms) -> None:
+    """A dozen of them: each request has its own task, and of the earlier ones only what was not folded yet."""
+
+    def reply(request: ModelRequest) -> list[ModelEvent]:
+        if is_summary(request):
+            return words("Pages were counted.")
+        tasks = [item.text for item in request.items if isinstance(item, Message) and item.text.startswith("task ")]
+        assert tasks[-1].startswith(f"task {turn} ")
+        assert len(tasks) <= 2, tasks
+        steps.append(turn)
+        return calls((f"c{len(steps)}", "look", "{}")) if steps.count(turn) <= 6 else words("counted")
+
+    steps: list[int] = []
+    app = await rooms.open(Scripted(reply), Tools(look=constant("page " * (WINDOW // 4))), **SMALL)
+    for turn in range(12):
+        done = await ask(app, f"task {turn} " + "and do not forget the cover " * 20)
+        assert done.status == "done", done.failure
+        await settled(app)
+    folded = [body for e in await compactions(app) if isinstance(body := e.body, Compaction)]
+    assert len(folded) >= 12
+    assert [c.upto for c in folded] == sorted(c.upto for c in folded)
+    read = "\n".join(str(request.items) for request in summaries(rooms.model))
+    assert all(f"task {n} " in read for n in range(10))
     await rooms.close(app)
     assert await rooms.findings() == []
 

@@ -8,9 +8,10 @@ import asyncpg
 import pytest
 
 from conftest import ALICE
-from engine.rooms import Rooms, ask, say, transcript
+from engine.rooms import WORK, Rooms, ask, say, transcript
 from engine.scripted import Gate, Scripted, Tools, one_call_each
 from engine.waiting import until, within
+from legato.app import App
 from legato.domain.handles import Slug
 from legato.engine import worker
 from legato.errors import Unreadable
@@ -69,6 +70,24 @@ async def test_an_entry_that_cannot_be_read_takes_nothing_else_down(
     assert await _found(app, "zebra")
 
 
+async def test_a_fork_of_what_cannot_be_read_keeps_nothing_else_out_of_an_export(rooms: Rooms) -> None:
+    """The damage is in a parent that was deleted, of which the fork brings along what it reads."""
+    app = await rooms.open()
+    await ask(app, "the zebra")
+    await app.gateway.fork(ALICE, WORK)
+    await app.gateway.delete(ALICE, WORK)
+    await ask(app, "the quagga", OTHER)
+    await rooms.close(app)
+    await change(rooms, DAMAGE)
+    app = await rooms.open()
+    try:
+        exported = [line async for line in app.gateway.export_all(ALICE)]
+        assert any("the quagga" in repr(line) for line in exported)
+    finally:
+        await rooms.close(app)
+        await change(rooms, MEND)
+
+
 async def test_what_search_knows_and_cannot_be_read_any_more_is_no_hit(rooms: Rooms) -> None:
     app = await rooms.open()
     await ask(app, "the zebra")
@@ -111,6 +130,54 @@ async def test_a_turn_that_waited_beside_the_damage_ends_too(rooms: Rooms) -> No
     finally:
         await rooms.close(app)
         await change(rooms, MEND)
+
+
+async def test_a_turn_whose_events_cannot_be_read_ends_and_the_next_one_runs(rooms: Rooms) -> None:
+    """Nobody can go on telling from there; it is not claimed again and again."""
+    gate = Gate()
+    app = await rooms.open(Scripted(one_call_each), Tools(work=gate))
+    running = await say(app, "the zebra")
+    waiting = await say(app, "and then?")
+    await within(gate.entered.wait())
+    await rooms.crash(app)
+    await change(rooms, "update turn_events set payload = '!' || payload")
+    gate.opened.set()
+    app = await rooms.open()
+    try:
+        failed = await within(app.gateway.ended(running))
+        assert failed.failure is not None
+        assert failed.failure.code == "unreadable"
+        with pytest.raises(Unreadable):
+            [event async for event in app.gateway.follow(ALICE, running.id)]
+        assert (await within(app.gateway.ended(waiting))).status == "done"
+    finally:
+        await rooms.close(app)
+        await change(rooms, "update turn_events set payload = substr(payload, 2) where payload like '!%'")
+
+
+async def test_what_cannot_be_purged_keeps_nothing_else_in_the_trash(rooms: Rooms) -> None:
+    gate = Gate()
+    app = await rooms.open(Scripted(one_call_each), Tools(work=gate))
+    await say(app, "the zebra")
+    await within(gate.entered.wait())
+    await rooms.crash(app)
+    await change(rooms, "update turns set input = '!' || input")
+    gate.opened.set()
+    app = await rooms.open()
+    try:
+        await ask(app, "the quagga", OTHER)
+        for name in (WORK, OTHER):
+            await app.gateway.delete(ALICE, name)
+        await rooms.close(app)
+        app = await rooms.open(trash_keep_days=0)
+        await until(lambda: _trash(app, 1))
+    finally:
+        await rooms.close(app)
+        await change(rooms, "update turns set input = substr(input, 2) where input like '!%'")
+
+
+async def _trash(app: App, left: int) -> bool:
+    return len(await app.gateway.deleted(ALICE)) == left
 
 
 async def _found(app: Any, word: str) -> bool:

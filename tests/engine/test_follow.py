@@ -6,6 +6,7 @@ across restarts; everybody sees the same order, and a slow reader slows nobody.
 
 import asyncio
 import random
+from collections.abc import AsyncIterator
 from contextlib import aclosing, suppress
 
 import pytest
@@ -23,7 +24,7 @@ from legato.domain.ids import TurnId
 from legato.domain.turns import Turn
 from legato.engine import live
 from legato.engine.protocols import CallChunk, CallOpened, Finished, ModelEvent, ModelRequest, ReasoningChunk, TextChunk
-from legato.errors import Unavailable
+from legato.errors import Unavailable, UnknownTurn
 from legato.store import search, turns
 from legato.store.database import Hint
 
@@ -451,3 +452,24 @@ async def test_a_steered_input_from_another_node_joins_and_its_follower_sees_the
     gate.opened.set()
     assert (await ended(there, steered)).id == host.id
     assert await within(following) == await told(here, host)
+
+
+async def test_who_reads_on_after_a_purge_is_told_that_the_turn_is_gone(rooms: Rooms) -> None:
+    """A slow reader, or one on another node, comes too late for the end: an answer, not a fault of the gateway."""
+    gate = Gate()
+    app = await rooms.open(Scripted(one_call_each), Tools(work=gate), keep_events=0)
+    other = await rooms.open() if rooms.url else app
+    turn = await say(app, "hello")
+    await within(gate.entered.wait())
+    async with aclosing(other.gateway.follow_on(turn)) as events:
+        await within(anext(events))
+        await app.gateway.delete(ALICE, WORK)
+        await app.gateway.purge(ALICE, turn.conversation_id)
+        with pytest.raises(UnknownTurn):
+            await within(_all(events))
+    with pytest.raises(UnknownTurn):
+        await within(other.gateway.ended(turn))
+
+
+async def _all(events: AsyncIterator[tuple[int, AnyEvent]]) -> list[tuple[int, AnyEvent]]:
+    return [numbered async for numbered in events]

@@ -156,7 +156,7 @@ VERBS = (
 )
 Machine = type("Machine", (Conversations,), {verb: _rule_for(verb) for verb in VERBS})
 
-EXAMPLES = {"sqlite": 500, "postgres": 75}  # in each of the parts, which may run beside each other
+EXAMPLES = {"sqlite": 500, "postgres": 60}  # in each of the parts, which may run beside each other
 
 
 @pytest.mark.parametrize("part", range(4))

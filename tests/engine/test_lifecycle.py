@@ -622,6 +622,7 @@ VERBS: dict[str, tuple[Any, list[Verb]]] = {
     "watch": (UnknownHandle, [lambda g, t, c: anext(g.watch(BOB, c))]),
     "find": (UnknownHandle, [lambda g, t, c: g.find(BOB, c)]),
     "transcript": (UnknownHandle, [lambda g, t, c: g.transcript(BOB, c)]),
+    "told_of": (UnknownHandle, [lambda g, t, c: g.told_of(BOB, c)]),
     "context": (UnknownHandle, [lambda g, t, c: g.context(BOB, c)]),
     "rename": (UnknownHandle, [lambda g, t, c: g.rename(BOB, c, "mine now")]),
     "bind": (

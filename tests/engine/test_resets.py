@@ -54,8 +54,13 @@ def test_none_is_never_due() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "zone"), [("hourly", "UTC"), ("idle", "UTC"), ("idle x", "UTC"), ("daily 25:00", "UTC"), ("none", "Mars")]
+    ("text", "zone", "allowed"),
+    [
+        *((text, "UTC", "Say 'none', 'idle 30'") for text in ("hourly", "idle", "idle x", "idle 0", "daily 25:00")),
+        ("none", "Mars", "one looks like Europe/Berlin"),
+        ("none", "../etc", "one looks like Europe/Berlin"),
+    ],
 )
-def test_what_is_no_time_is_said_so(text: str, zone: str) -> None:
-    with pytest.raises(BadConfig):
+def test_what_is_no_time_is_said_so_with_what_is(text: str, zone: str, allowed: str) -> None:
+    with pytest.raises(BadConfig, match=allowed):
         parse(text, zone)

@@ -11,10 +11,11 @@ from engine.rooms import WORK, Rooms, ask, context, ended, message, say, shown, 
 from engine.scripted import Gate, Scripted, Tools, calls, constant, echo, in_turn, one_call_each, words
 from engine.waiting import rest, until, within
 from legato.app import App
-from legato.domain.entries import Message, Reasoning, Setup, Text, Tool, ToolCall, ToolResult
+from legato.domain.entries import Image, Message, Reasoning, Setup, Text, Tool, ToolCall, ToolResult, draft
 from legato.domain.events import Answered, Closed, Delta, Opened
 from legato.domain.handles import Address, ById, Handle, Slug
-from legato.domain.turns import After, Fresh, Usage
+from legato.domain.ids import ConversationId
+from legato.domain.turns import After, Fresh, Input, Submission, Usage
 from legato.engine.protocols import (
     CallChunk,
     CallOpened,
@@ -26,7 +27,7 @@ from legato.engine.protocols import (
     TextChunk,
     ToolOutput,
 )
-from legato.errors import AliasTaken, BadInput, ModelUnavailable
+from legato.errors import AliasTaken, BadInput, ModelUnavailable, UnknownHandle
 
 # -- answers
 
@@ -39,6 +40,18 @@ async def test_a_turn_answers_and_the_log_holds_what_was_said(rooms: Rooms) -> N
     assert await transcript(app) == ["user: hello", "assistant: you said: hello"]
     assert await app.gateway.answer(turn) == "you said: hello"
     assert await tip(app) == turn.id
+
+
+async def test_a_picture_is_kept_with_the_turn_that_brings_it_or_not_at_all(rooms: Rooms) -> None:
+    """What was refused leaves no bytes behind, which nobody could ever purge; what was admitted has them at once."""
+    app = await rooms.open()
+    look = Message("user", (Image(url="data:image/png;base64,aGVsbG8="),))
+    given = Submission(principal=ALICE, target=ById(ConversationId("conv_none")), input=Input((draft(look),)))
+    with pytest.raises(UnknownHandle):
+        await app.gateway.submit(given)
+    assert (await app.care.figures(ALICE)).attachments == 0
+    await app.gateway.ended(await app.gateway.submit(msgspec.structs.replace(given, target=WORK)))
+    assert (await app.care.figures(ALICE)).attachments == 1
 
 
 async def test_followers_are_told_of_the_item_that_the_log_keeps(rooms: Rooms) -> None:

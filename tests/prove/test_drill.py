@@ -50,6 +50,21 @@ def test_nothing_is_lost_while_gateways_are_killed(
         assert asyncio.run(_schemas(url)) == []
 
 
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--json", "/no/where/told.json"), "/no/where/told.json cannot be written"),
+        (("--database-url", "mysql://db.example"), "must be a URL that begins with postgresql://"),
+    ],
+)
+def test_what_cannot_work_is_told_before_the_drill(options: tuple[str, ...], told: str) -> None:
+    """Not after ten minutes of it."""
+    done = prove("--minutes", "5", *options)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert told in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 async def _schemas(url: str) -> list[str]:
     """What a drill left behind."""
     connection = await asyncpg.connect(url)

@@ -14,6 +14,8 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Struct
 
+from forked import Process
+
 LEGATO = str(Path(sys.executable).with_name("legato"))
 BOUND = 60.0
 Env = dict[str, str]
@@ -67,8 +69,10 @@ class Output:
             assert len(found()) == count, self.lines
             return found()
 
-    def close(self) -> None:
+    def close(self) -> list[str]:
+        """All lines, when nothing more will come."""
         self._reader.join(BOUND)
+        return self.lines
 
     def _read(self, stream: IO[bytes]) -> None:
         with stream:
@@ -84,14 +88,17 @@ class Output:
 class Server:
     """A gateway that listens. Made by the fixture `serve`."""
 
-    def __init__(self, home: Path, *options: str, env: Env | None = None, prepare: Preparation | None = None) -> None:
+    def __init__(
+        self,
+        home: Path,
+        *options: str,
+        env: Env | None = None,
+        prepare: Preparation | None = None,
+        anew: bool = False,
+    ) -> None:
         self.home = home
-        self.process = subprocess.Popen(
-            [LEGATO, "serve", "--home", str(home), *(options or ("--port", "0"))],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=environment(env),
-            preexec_fn=prepare,
+        self.process = start(
+            ["serve", "--home", str(home), *(options or ("--port", "0"))], env=env, prepare=prepare, anew=anew
         )
         assert self.process.stdout
         assert self.process.stderr
@@ -158,15 +165,26 @@ def environment(more: Env | None = None) -> Env:
     return {**{k: v for k, v in os.environ.items() if not k.startswith("LEGATO_")}, **(more or {})}
 
 
-def run(*command: str, env: Env | None = None, prepare: Preparation | None = None) -> tuple[int, str]:
-    """Run a command of ours that ends by itself: its exit code, and everything it said."""
-    done = subprocess.run(
+def start(
+    command: list[str], *, env: Env | None = None, prepare: Preparation | None = None, anew: bool = False
+) -> "Process | subprocess.Popen[bytes]":
+    """Start a command of ours; from nothing where that matters, or where the process is prepared."""
+    if prepare is None and not anew:
+        return Process([LEGATO, *command], env=environment(env), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    return subprocess.Popen(
         [LEGATO, *command],
-        capture_output=True,
-        text=True,
-        timeout=BOUND,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         env=environment(env),
         preexec_fn=prepare,
-        check=False,
     )
-    return done.returncode, done.stdout + done.stderr
+
+
+def run(*command: str, env: Env | None = None, prepare: Preparation | None = None) -> tuple[int, str]:
+    """Run a command of ours that ends by itself: its exit code, and everything it said."""
+    process = start(list(command), env=env, prepare=prepare)
+    assert process.stdout
+    assert process.stderr
+    stdout, stderr = Output(process.stdout), Output(process.stderr)
+    code = process.wait(BOUND)
+    return code, "".join(f"{line}\n" for line in (*stdout.close(), *stderr.close()))

@@ -2,14 +2,18 @@
 
 import json
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import click
 import httpx
+import pexpect
 import pytest
 
+import forked
+from api.upstream import open_upstream
 from legato.cli.main import cli
 from serve.conftest import Serve
 from serve.process import BOUND, LEGATO, Env, environment
@@ -28,16 +32,7 @@ class Said:
 
 def legato(home: Path, *command: str, given: str = "", env: Env | None = None) -> Said:
     settings = {"LEGATO_HOME": str(home), **(env or {})}
-    done = subprocess.run(
-        [LEGATO, *command],
-        input=given,
-        capture_output=True,
-        text=True,
-        timeout=BOUND,
-        env=environment(settings),
-        check=False,
-    )
-    return Said(done)
+    return Said(forked.run([LEGATO, *command], env=environment(settings), given=given))
 
 
 def test_ask_prints_the_answer_and_nothing_else(serve: Serve, home: Path) -> None:
@@ -59,9 +54,82 @@ def test_ask_says_why_it_failed_with_its_exit_code(serve: Serve, home: Path) -> 
     said = legato(home, "ask", "fail 9 times")
     assert said.code == 1
     assert "asked to fail" in said.err
+    told = legato(home, "ask", "--json", "fail 9 times")
+    assert (told.code, told.json["status"]) == (1, "failed")
+    assert "asked to fail" in told.err
     assert legato(home, "ask").code == 1
     assert legato(home, "ask", "-r", "nobody", "hi").code == 1
     assert legato(home, "ls", "--json").json != []
+
+
+@pytest.mark.parametrize("options", [(), ("--json",)], ids=["plain", "json"])
+def test_ask_says_that_its_answer_was_stopped(serve: Serve, home: Path, options: tuple[str, ...]) -> None:
+    """A script does not take what was written until then for the answer."""
+    server = serve()
+    legato(home, "ask", "--json", "hello")
+    with subprocess.Popen(
+        [LEGATO, "ask", "-c", *options, "sleep 60"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        env=environment({"LEGATO_HOME": str(home)}),
+    ) as asking:
+        turn = server.logged("turn started", 2)[-1]["turn"]
+        key = (home / "key").read_text().strip()
+        httpx.post(f"{server.url}/v1/responses/{turn}/cancel", headers={"Authorization": f"Bearer {key}"})
+        _, told = asking.communicate(timeout=BOUND)
+    assert (asking.returncode, told) == (1, b"legato: The answer was stopped.\n")
+
+
+def test_ask_parts_what_was_said_before_a_tool_from_what_was_said_after_it(serve: Serve, home: Path) -> None:
+    """Each message of an answer stands alone."""
+    with open_upstream() as provider:
+        serve(env=provider.settings)
+        looking, found = provider.talk(), provider.talk()
+        looking.say("Let me look.")
+        looking.call("now", "{}")
+        looking.end("tool_calls")
+        found.say("It is")
+        found.say(" late.")
+        found.end()
+        assert legato(home, "ask", "what time is it?").out == "Let me look.\n\nIt is late.\n"
+
+
+def test_ask_says_that_its_answer_was_cut_off(serve: Serve, home: Path) -> None:
+    with open_upstream() as provider:
+        serve(env=provider.settings)
+        talk = provider.talk()
+        talk.say("Once upon")
+        talk.end("length")
+        said = legato(home, "ask", "tell me a tale")
+    assert (said.code, said.out) == (1, "Once upon\n")
+    assert said.err == "legato: The answer is not whole: max_output_tokens.\n"
+
+
+def test_ask_says_who_answered_where_nobody_is_called_so(serve: Serve, home: Path) -> None:
+    """The gateway lets the default agent answer, for the sake of programs; a person is told."""
+    serve()
+    said = legato(home, "ask", "-m", "dmeo", "reply only hello")
+    assert (said.code, said.out) == (0, "hello\n")
+    assert said.err == "legato: nobody is called 'dmeo'; default answered\n"
+    for known in ("demo", "default"):
+        assert legato(home, "ask", "-m", known, "reply only hello").err == ""
+
+
+def test_what_is_no_text_is_told(serve: Serve, home: Path) -> None:
+    """A shell hands on any bytes."""
+    serve()
+    for command in (("ask",), ("ls", "-q"), ("search",), ("show",), ("bind", "name"), ("key", "create")):
+        said = legato(home, *command, "caf\udce9")
+        assert (said.code, said.err) == (1, "legato: What was given is no text: it is not UTF-8.\n")
+    done = subprocess.run(
+        [LEGATO, "ask"],
+        input=b"caf\xe9",
+        capture_output=True,
+        timeout=BOUND,
+        env=environment({"LEGATO_HOME": str(home), "PYTHONIOENCODING": "utf-8:strict"}),
+        check=False,
+    )
+    assert (done.returncode, b"it is not UTF-8" in done.stderr, b"Traceback" in done.stderr) == (1, True, False)
 
 
 def test_the_newest_and_another_cannot_both_be_gone_on_with(serve: Serve, home: Path) -> None:
@@ -75,6 +143,13 @@ def test_the_newest_and_another_cannot_both_be_gone_on_with(serve: Serve, home: 
     assert len(legato(home, "show", "talk", "--json").json["items"]) == 2
 
 
+def test_the_command_is_also_a_module() -> None:
+    """For whoever has Python on the path, and not its scripts."""
+    command = [sys.executable, "-m", "legato", "ls", "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=BOUND, env=environment(), check=False)
+    assert (done.returncode, done.stdout.startswith("Usage: legato ls")) == (0, True)
+
+
 def test_without_a_gateway_a_private_one_serves_the_command(home: Path) -> None:
     """It says so, nothing is lost, and the home is free afterwards."""
     said = legato(home, "ask", "my cat is called Miso")
@@ -83,6 +158,35 @@ def test_without_a_gateway_a_private_one_serves_the_command(home: Path) -> None:
     again = legato(home, "ask", "-c", "what is it called?")
     assert 'seen: 3 messages, first "my cat is called Miso"' in again.out
     assert legato(home, "verify").code == 0
+
+
+def test_a_private_gateway_is_reached_from_this_machine_alone(home: Path) -> None:
+    """Wherever `legato serve` is to listen."""
+    with subprocess.Popen(
+        [LEGATO, "ask", "sleep 60"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=environment({"LEGATO_HOME": str(home), "LEGATO_SERVER__HOST": "0.0.0.0", "LEGATO_SERVER__DRAIN": "0"}),
+    ) as asking:
+        deadline = time.monotonic() + BOUND
+        while not (home / "url").exists() or not (home / "url").read_text():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        place = (home / "url").read_text()
+        asking.kill()
+    assert place.startswith("http://127.0.0.1:")
+
+
+def test_where_there_is_nothing_a_command_says_so(serve: Serve, home: Path) -> None:
+    """And what would help; a script reads an empty list."""
+    serve()
+    nothing = legato(home, "ls")
+    assert (nothing.code, nothing.out, nothing.err) == (0, "", "There is no conversation yet.\n")
+    assert legato(home, "ls", "--json").out == "[]\n"
+    nobody = legato(home, "pair", "--remove", "mine")
+    assert (nobody.code, "CHANNEL/SENDER" in nobody.err) == (1, True)
+    scope = legato(home, "key", "create", "phone", "--scope", "amdin")
+    assert (scope.code, "admin" in scope.err) == (2, True)
 
 
 def test_a_gateway_that_was_killed_is_not_waited_for(serve: Serve, home: Path) -> None:
@@ -98,9 +202,12 @@ def test_a_gateway_elsewhere_is_named_by_its_url_and_key(serve: Serve, home: Pat
     assert legato(tmp_path / "other", "ask", "reply only hello", env=elsewhere).out == "hello\n"
     wrong = legato(tmp_path / "other", "ls", env={**elsewhere, "LEGATO_API_KEY": "wrong"})
     assert wrong.code == 1
-    assert "key" in wrong.err
+    assert "set LEGATO_API_KEY" in wrong.err
+    legato(tmp_path / "third", "ls")
+    wrong = legato(tmp_path / "third", "ls", env={"LEGATO_URL": server.url})
+    assert (wrong.code, "set LEGATO_API_KEY" in wrong.err, "delete" in wrong.err) == (1, True, False)
     nobody = legato(tmp_path / "other", "ls", env={"LEGATO_URL": "http://127.0.0.1:1"})
-    assert (nobody.code, "does not answer" in nobody.err) == (1, True)
+    assert (nobody.code, "does not answer" in nobody.err, "check LEGATO_URL" in nobody.err) == (1, True, True)
 
 
 def test_conversations_are_listed_shown_found_renamed_forked_bound_compacted_exported_and_removed(
@@ -259,6 +366,17 @@ def test_the_whole_trash_is_emptied(serve: Serve, home: Path) -> None:
     assert len(legato(home, "ls", "--json").json) == 1
 
 
+def test_a_trash_of_more_than_is_told_at_once_is_emptied(serve: Serve, home: Path) -> None:
+    server = serve()
+    key = (home / "key").read_text().strip()
+    with httpx.Client(base_url=server.url, headers={"Authorization": f"Bearer {key}"}, timeout=BOUND) as client:
+        for _ in range(1_001):
+            made = client.post("/v1/conversations", json={}).json()["id"]
+            client.delete(f"/v1/conversations/{made}")
+    assert legato(home, "purge", "--all").out == "1001 conversations are gone for good.\n"
+    assert legato(home, "restore", "--json").json == []
+
+
 def _bytes(home: Path) -> bytes:
     return b"".join(path.read_bytes() for path in home.glob("legato.db*"))
 
@@ -286,6 +404,46 @@ def test_everything_leaves_one_home_and_lives_on_in_another(serve: Serve, home: 
     assert (came.code, came.out) == (1, "1 imported.\n")
     assert "is damaged" in came.err
     assert "Miso" in legato(third, "show", "cats").out
+    (tmp_path / "damaged.jsonl").write_text(damaged)
+    came = legato(tmp_path / "fourth", "import", str(file), str(tmp_path / "damaged.jsonl"))
+    assert came.out == f"{file}: 1 imported.\n{tmp_path / 'damaged.jsonl'}: 0 imported, 1 already here.\n"
+    assert f"{tmp_path / 'damaged.jsonl'}: line " in came.err
+
+
+def test_a_file_that_cannot_be_written_or_read_is_told(serve: Serve, home: Path, tmp_path: Path) -> None:
+    """In a sentence; and nothing half-written is left."""
+    serve().say("hello")
+    (tmp_path / "folder").mkdir()
+    for place in (tmp_path / "no" / "where.jsonl", tmp_path / "folder"):
+        said = legato(home, "export", "talk", "-o", str(place))
+        assert (said.code, said.err.count("\n")) == (1, 1)
+        assert f"{place} cannot be written" in said.err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "home"]
+    said = legato(home, "import", str(tmp_path / "folder"))
+    assert (said.code, "is a directory" in said.err, "Traceback" in said.err) == (2, True, False)
+
+
+def test_what_others_wrote_changes_no_terminal(serve: Serve, home: Path) -> None:
+    """A conversation is one row of a list, whatever its title. A file or a program gets what was written."""
+    server = serve()
+    nasty = "red \x1b]0;mine\x07\x9b2J, done"
+    server.say(f"reply only {nasty}")
+    legato(home, "rename", "talk", f"one\n{nasty}")
+    settings = environment({"LEGATO_HOME": str(home), "TERM": "xterm"})
+    for command in (["ls"], ["show", "talk"], ["search", "done"], ["ask", "-r", "talk", f"reply only {nasty}"]):
+        seen = _on_a_terminal(command, settings)
+        assert "␛]0;mine␇" in seen
+        assert not any(harm in seen for harm in ("\x1b]", "\x07", "\x9b"))
+    assert len(legato(home, "ls").out.splitlines()) == 1
+    assert legato(home, "ask", f"reply only {nasty}").out == f"{nasty}\n"
+
+
+def _on_a_terminal(command: list[str], settings: Env) -> str:
+    child = pexpect.spawn(LEGATO, command, env=settings, dimensions=(24, 200), timeout=BOUND, encoding="utf-8")
+    seen = str(child.read())
+    child.close()
+    assert child.exitstatus == 0
+    return seen
 
 
 def test_human_talk_is_listed_and_the_rest_on_demand(serve: Serve, home: Path) -> None:

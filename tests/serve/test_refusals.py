@@ -103,6 +103,9 @@ def test_a_file_that_is_no_database_is_told_and_kept(home: Path, content: bytes)
     assert str(home / "legato.db") in line
     assert "backup" in line
     assert (home / "legato.db").read_bytes() == content
+    code, said = run("backup", "--home", str(home), str(home.parent / "copy"))
+    assert (code, "Traceback" in said) == (1, False)
+    assert "The file is damaged" in said
 
 
 def test_a_damaged_database_is_told_and_kept(serve: Serve, home: Path) -> None:
@@ -204,9 +207,12 @@ def test_a_port_that_is_none_is_told_with_what_is_allowed(home: Path, port: str)
     assert "command line" in line
 
 
-@pytest.mark.parametrize("host", ["no.such.host.invalid", "x" * 70 + ".example"])
+@pytest.mark.parametrize("host", ["no.such.host.invalid", "x" * 70 + ".example", "192.0.2.1"])
 def test_a_host_that_is_none_is_told(home: Path, host: str) -> None:
-    assert f"Cannot listen on {host}" in refusal(home, "--host", host, "--port", "0")
+    """And what to choose: the port is not the trouble."""
+    line = refusal(home, "--host", host, "--port", "0")
+    assert f"Cannot listen on {host}" in line
+    assert ("--host" in line, "--port" in line) == (True, False)
 
 
 @pytest.mark.parametrize("content", [b"caf\xe9", b"two\nlines", None], ids=["not-text", "lines", "a-folder"])

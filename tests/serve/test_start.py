@@ -4,10 +4,19 @@ import json
 import signal
 import stat
 import subprocess
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from serve.conftest import Serve
+
+
+@pytest.fixture
+def serve(serve: Serve) -> Serve:
+    """Here a process starts from nothing."""
+    return partial(serve, anew=True)
 
 
 def test_five_lines_say_what_is_needed_next(serve: Serve, home: Path) -> None:
@@ -104,6 +113,9 @@ def test_the_log_is_json_lines_with_the_ids_of_conversation_and_turn(serve: Serv
         assert line["level"] == "info"
         assert line["timestamp"].endswith("Z")
     assert ended["status"] == "done"
+    server.say("fail 9 times")
+    failed = server.logged("turn ended", 2)[-1]
+    assert (failed["status"], failed["code"]) == ("failed", "model_unavailable")
     assert [json.loads(line)["event"] for line in server.stderr.lines]
 
 

@@ -26,7 +26,7 @@ from acts import (
 )
 
 from conftest import ALICE, BOB, Opener
-from legato.domain.entries import Compaction, Hide, Note
+from legato.domain.entries import Compaction, Hide, Message, Note, Text
 from legato.domain.handles import ById, Slug
 from legato.domain.ids import TurnId
 from legato.domain.turns import After, Fresh, Outcome
@@ -172,6 +172,27 @@ async def test_a_clients_retry_of_what_failed_is_a_new_try(db: Database, outcome
     done = await talk(db, WORK, "hm?", request_hash="h", retry=True)
     assert len({turn.id for turn in (*tries, done)}) == 4
     assert await context(db, done.conversation_id) == ["before", "BEFORE", "hm?", "HM?"]
+
+
+async def test_a_clients_retry_takes_the_place_of_the_last_try_whatever_the_clock_says(db: Database) -> None:
+    """Tries of one millisecond, or of a clock that was set back: the tip of the conversation is the last one."""
+    for _ in range(2):
+        await talk(db, WORK, "hm?", FAILED, request_hash="h", retry=True)
+    await script(db, "update turns set created_at = created_at - 60 * n")
+    done = await talk(db, WORK, "hm?", request_hash="h", retry=True)
+    assert await context(db, done.conversation_id) == ["hm?", "HM?"]
+
+
+async def test_a_clients_retry_of_an_interrupt_that_failed_before_the_queue_is_a_new_turn(db: Database) -> None:
+    """What waited longer is still to come: the failed try has no place to take, and the retry is not refused."""
+    lease = await start(db, WORK, "one")
+    await admit(db, WORK, "two")
+    await admit(db, WORK, "now", busy="interrupt", request_hash="h")
+    await end(db, lease, CANCELLED)
+    lease = await db.write(turns.claim, lease.turn.conversation_id, N1)
+    failed = await end(db, lease, FAILED)
+    again = (await admit(db, WORK, "now", busy="interrupt", request_hash="h", retry=True)).turn
+    assert (again.conversation_id, again.parent_turn) == (failed.conversation_id, failed.id)
 
 
 async def test_a_clients_retry_of_a_first_message_that_failed_makes_no_second_conversation(db: Database) -> None:
@@ -432,7 +453,7 @@ async def test_a_retry_goes_past_every_try_that_came_to_nothing(db: Database) ->
     assert (retry.conversation_id, retry.parent_turn) == (one.conversation_id, one.id)
     assert await context(db, one.conversation_id) == ["one", "ONE", "retry", "RETRY"]
     hides = [e.body for e in await db.read(log.read_transcript, one.conversation_id) if isinstance(e.body, Hide)]
-    assert [(hide.first, hide.last) for hide in hides] == [(3, 4), (5, 6), (7, 8)]
+    assert [(hide.first, hide.last) for hide in hides] == [(3, 8)]
 
 
 async def test_retries_of_retries_hide_every_try(db: Database) -> None:
@@ -453,6 +474,20 @@ async def test_whoever_continues_a_failed_turn_sees_it(db: Database) -> None:
     assert await context(db, two.conversation_id) == ["try", "TRY", "two", "TWO"]
 
 
+async def test_tries_that_fail_in_a_row_are_hidden_as_one(db: Database) -> None:
+    """Who tries again all night writes one control entry a try, not one for every try before it. What was posted in
+    between stays."""
+    one = await talk(db, WORK, "one")
+    for _ in range(5):
+        await talk(db, After(one.id), "try", FAILED)
+    await tend(db, WORK, Message("user", (Text("by the way"),)))
+    for _ in range(5):
+        await talk(db, After(one.id), "try", FAILED)
+    again = await talk(db, After(one.id), "again")
+    assert len(again.input.hides) == 2
+    assert await context(db, one.conversation_id) == ["one", "ONE", "by the way", "again", "AGAIN"]
+
+
 async def test_a_turn_that_was_answered_is_not_gone_around(db: Database) -> None:
     """Behind a done turn an older response id forks, whatever failed since."""
     one = await talk(db, WORK, "one")
@@ -461,6 +496,17 @@ async def test_a_turn_that_was_answered_is_not_gone_around(db: Database) -> None
     other = await talk(db, After(one.id), "other")
     assert other.conversation_id != one.conversation_id
     assert await context(db, other.conversation_id) == ["one", "ONE", "other", "OTHER"]
+
+
+async def test_a_turn_behind_any_number_that_never_began_can_be_continued(db: Database) -> None:
+    """Each wrote nothing and continues the one before: where they end is looked for back to the one that wrote."""
+    lease = await start(db, WORK, "one")
+    for _ in range(1100):
+        waiting = (await admit(db, WORK, "two")).turn
+        await db.write(turns.cancel, ALICE, waiting.id)
+    await end(db, lease, DONE, "ONE")
+    three = await talk(db, After(waiting.id), "three")
+    assert await context(db, three.conversation_id) == ["one", "ONE", "three", "THREE"]
 
 
 async def test_a_retry_of_the_first_turn_of_a_fork_leaves_the_fork_alone(db: Database) -> None:

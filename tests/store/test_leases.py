@@ -18,6 +18,7 @@ from acts import (
     enter,
     expire,
     heir,
+    joined,
     rows,
     said,
     script,
@@ -524,6 +525,18 @@ async def test_steered_inputs_join_the_running_turn_in_order(db: Database) -> No
     assert (await turn(db, third.id)).status == "queued"
     await end(db, lease, DONE, "all")
     assert (await db.read(turns.outcome_of, ALICE, fourth.id)).status == "done"
+
+
+async def test_what_is_under_way_is_told_when_it_has_ended(db: Database) -> None:
+    """All of a turn at once, with what has joined it; what was said before is told meanwhile."""
+    before = await talk(db, WORK, "before")
+    lease = await start(db, WORK, "one")
+    await joined(db, lease)
+    assert len(await db.read(turns.told_of, before.conversation_id)) == 2
+    assert await transcript(db, before.conversation_id) == ["before", "BEFORE", "one", "also"]
+    await end(db, lease, DONE, "all")
+    told = await db.read(turns.told_of, before.conversation_id)
+    assert told == await db.read(log.read_transcript, before.conversation_id)
 
 
 async def test_a_steered_input_with_nothing_to_join_is_a_turn_like_any_other(db: Database) -> None:

@@ -204,19 +204,23 @@ async def test_a_fork_from_before_a_compaction_sees_the_originals(db: Database) 
 
 
 Roll = tuple[str, int, int]
-rolls: st.SearchStrategy[list[Roll]] = st.lists(
-    st.tuples(
-        st.sampled_from(
-            ["said", "said", "fork", "fork", "setup", "compaction", "expand", "rewind", "pin", "hide", "remove"]
-        ),
-        st.integers(0, 2**10),
-        st.integers(0, 2**10),
-    ),
-    min_size=8,
-    max_size=32,
-)
+KINDS = ["said", "said", "fork", "fork", "setup", "compaction", "pin", "hide", "remove"]
+
+
+def scripts(kinds: list[str]) -> st.SearchStrategy[list[Roll]]:
+    die = st.integers(0, 2**10)
+    return st.lists(st.tuples(st.sampled_from(kinds), die, die), min_size=8, max_size=32)
+
+
+rolls = scripts(KINDS) | scripts([*KINDS, "expand", "rewind"])
+"""What is written; in half of it nothing is ever undone."""
 ROUND_THE_BACK: list[Roll] = [("said", 0, 0)] * 4 + [("fork", 0, 3), ("said", 1, 1), ("fork", 1, 1), ("said", 2, 2)]
 """A fork at 3, and a fork of it at 1: before the place where the fork itself began."""
+UNDONE: list[Roll] = [("said", 0, 0), ("setup", 0, 1), ("compaction", 0, 0), ("setup", 0, 2), ("compaction", 0, 2)]
+REWOUND: list[Roll] = [*UNDONE, ("rewind", 0, 3)]
+"""Back to between two setups and two compactions: the older ones are in force again."""
+EXPANDED: list[Roll] = [*UNDONE, ("expand", 0, 7)]
+"""The newer of two compactions is voided: the older one is in force again."""
 
 
 def rolled(kind: str, die: int, head: int, known: list[AnyBody]) -> AnyBody | None:
@@ -235,7 +239,7 @@ def rolled(kind: str, die: int, head: int, known: list[AnyBody]) -> AnyBody | No
         case "expand":
             return Expand(at)
         case "pin":
-            return Pin(at)
+            return Pin(at, with_summary=die % 3 == 0)
         case "remove":
             return Remove(at)
         case _:
@@ -262,6 +266,8 @@ FORKS = count()
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rolls)
 @example(ROUND_THE_BACK)
+@example(REWOUND)
+@example(EXPANDED)
 async def test_forks_of_forks_read_as_if_they_had_been_copied(db: Database, script_: list[Roll]) -> None:
     """Whatever is written and wherever it is forked, each conversation shows what a copy of its own would show: to
     people, to the model (also to who knows how it began), and page by page."""
@@ -301,6 +307,9 @@ async def test_forks_of_forks_read_as_if_they_had_been_copied(db: Database, scri
             assert view.setup == (bodies[seen.setup - 1] if seen.setup else None)
             assert view.summary == (bodies[seen.summary - 1] if seen.summary else None)
             assert view.head == len(bodies)
+            for upto in range(1, len(bodies) + 1, 3):
+                _, seen = seen_of(bodies[:upto])
+                assert (await log.read_context(tx, conversation_id, upto)).seen == seen
             if conversation_id in early:
                 saw, begun = early[conversation_id]
                 rest, _ = await log.read_on(tx, conversation_id, begun, len(bodies))
@@ -392,6 +401,34 @@ async def test_events_are_read_from_any_cursor_whatever_the_batches(db: Database
         told, events = await db.read(turns.events_from, lease.turn.id, n)
         assert events == EVENTS[n:]
         assert told.status == "done"
+
+
+async def test_who_has_nearly_everything_is_told_the_rest_at_the_cost_of_the_rest(db: Database) -> None:
+    """A follower elsewhere looks at every beat: what it has heard is not looked at again."""
+    lease = await start(db, Slug("work"))
+
+    async def stream(tx: Tx) -> None:
+        for n in range(2_000):
+            await turns.add_events(tx, lease, n, [Delta(0, "word")])
+
+    await db.write(stream)
+    everything, rest = [await db.read(_cost_of_events, lease.turn.id, n) for n in (0, 1_999)]
+    assert 0 < rest * 10 < everything
+
+
+async def _cost_of_events(tx: Any, turn_id: TurnId, n: int) -> int:
+    """What a look at the events costs: steps of SQLite's machine, rows that PostgreSQL touches."""
+    if tx.dialect == "sqlite":
+        steps = count()
+        tx._connection.set_progress_handler(lambda: next(steps) < 0, 1)
+        await turns.events_from(tx, turn_id, n)
+        tx._connection.set_progress_handler(None)
+        return next(steps)
+    touched = "select seq_tup_read + idx_tup_fetch from pg_stat_xact_user_tables where relname = 'turn_events'"
+    await tx._connection.execute("set local enable_seqscan = off")  # as in a table of many turns
+    before = await tx._connection.fetchval(touched)
+    await turns.events_from(tx, turn_id, n)
+    return int(await tx._connection.fetchval(touched) - before)
 
 
 async def test_an_event_number_is_given_once(db: Database) -> None:

@@ -125,6 +125,35 @@ async def test_a_fork_brings_along_what_it_inherits_and_no_more(db: Database) ->
     await check(db)
 
 
+async def test_a_turn_that_was_handed_back_is_not_exported_before_it_has_ended(db: Database) -> None:
+    """It goes on elsewhere: half of it would come in as a whole one."""
+    here = (await talk(db, WORK, "one")).conversation_id
+    ended = await exported(db, here)
+    lease = await start(db, WORK, "two")
+    await db.write(turns.append, lease, [said("half", "assistant")])
+    await db.write(turns.release, lease)
+    assert [line for line in await exported(db, here) if b"half" in line or b"two" in line] == []
+    assert len(await exported(db, here)) == len(ended)
+
+
+async def test_an_export_from_before_what_a_fork_still_reads_is_refused(db: Database) -> None:
+    """What is left of a purged conversation goes further than the file: the fork would begin past its parent's end, and
+    what comes next would be written where something stands already."""
+    here = (await talk(db, WORK, "one")).conversation_id
+    early = await exported(db, here)
+    two = await talk(db, WORK, "two")
+    late = await exported(db, here)
+    fork = await db.write(directory.create, ALICE, parent=here, base=two.last_seq)
+    await db.write(directory.delete, ALICE, ById(here))
+    await db.write(trash.purge, ALICE, here)
+    with pytest.raises(Conflict):
+        await imported(db, early)
+    assert await transcript(db, fork.id) == ["one", "ONE", "two", "TWO"]
+    assert [row.outcome for row in await imported(db, late)] == ["imported"]
+    await talk(db, ById(here), "three")
+    await check(db)
+
+
 async def test_what_is_anothers_or_in_the_trash_or_fits_nowhere_is_refused(db: Database) -> None:
     first = await talk(db, WORK, "shared")
     fork = (await talk(db, After((await talk(db, WORK, "more")).id), "here")).conversation_id

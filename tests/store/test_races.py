@@ -42,15 +42,18 @@ from acts import (
     turn,
     upkeep,
 )
+from msgspec import structs
 
 from conftest import ALICE, open_database
-from legato.domain.entries import Compaction, Note
+from legato.domain.attachments import Blob
+from legato.domain.entries import Compaction, Image, Message, Note, draft
 from legato.domain.events import AnyEvent, Delta
-from legato.domain.handles import Address, Name, Slug
-from legato.domain.ids import NodeId, TurnId
-from legato.domain.turns import Admission, After, Fresh, Lease, Submission, Target, Usage
+from legato.domain.handles import Address, ById, Name, Slug
+from legato.domain.ids import NodeId, TurnId, new_turn_id
+from legato.domain.turns import Admission, After, Fresh, Input, Lease, Submission, Target, Usage
+from legato.engine import keeping
 from legato.errors import AliasTaken, Conflict, LeaseLost, NotFound, UnfinishedTurn
-from legato.store import directory, log, nodes, outbox, turns
+from legato.store import blobs, directory, log, nodes, outbox, trash, turns
 from legato.store.database import Database, Tx
 from legato.store.postgres import Postgres
 from legato.store.verify import Rule, verify
@@ -189,6 +192,61 @@ async def test_nothing_is_admitted_to_a_conversation_that_is_deleted_meanwhile(c
 
 async def _delete(tx: Tx) -> None:
     await directory.delete(tx, ALICE, WORK)
+
+
+async def test_a_fork_of_what_is_purged_meanwhile_is_whole_or_refused(crowd: Crowd, db: Database) -> None:
+    """What a fork will read is not cut off between its look at the log and its own beginning."""
+    one = await talk(db, WORK, "one")
+    two = await talk(db, WORK, "two")
+    here = ById(two.conversation_id)
+    await db.write(directory.create, ALICE, parent=here.id, base=one.last_seq)
+
+    async def purge(tx: Tx) -> None:
+        await directory.delete(tx, ALICE, here)
+        await trash.purge(tx, ALICE, here.id)
+
+    fork = partial(keeping._fork, principal=ALICE, handle=here, at=None)
+    made, _ = await interleave(crowd, fork, purge, at=["add_conversation"])
+    assert await transcript(db, made.id) == ["one", "ONE", "two", "TWO"]
+    assert [str(finding) async for finding in verify(db)] == []
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["by name", "by response id"])
+async def test_a_clients_retry_that_meets_the_first_on_its_way_in_is_the_same_turn(
+    crowd: Crowd, db: Database, after: bool
+) -> None:
+    """The first has not committed when the second looks for it."""
+    target = After((await talk(db, WORK)).id) if after else WORK
+    if not after:
+        await talk(db, WORK)
+    first = admission(target, "and?", request_hash="h")
+    retry = admission(target, "and?", request_hash="h", retry=True)
+    one, other = await interleave(crowd, first, retry, at=["add_turn"])
+    assert (one.turn.id, one.fresh, other.fresh) == (other.turn.id, True, False)
+
+
+@pytest.mark.parametrize("at", ["add_turn", "purge_blob"], ids=["admitted first", "purged first"])
+async def test_a_picture_that_is_sent_again_while_it_is_purged_elsewhere_stays(
+    crowd: Crowd, db: Database, at: str
+) -> None:
+    """Its last conversation goes at the moment in which another begins with the same bytes."""
+    picture = Blob.of(b"picture", "image/png")
+    sent = Submission(
+        principal=ALICE,
+        target=Fresh(),
+        input=Input((draft(Message("user", (Image(blob=picture.sha256),))),)),
+        blobs=(picture,),
+    )
+    old = await db.write(turns.admit, sent, N1)
+    assert old.lease is not None
+    await end(db, old.lease)
+    await db.write(directory.delete, ALICE, ById(old.turn.conversation_id))
+    purge = partial(trash.purge, principal=ALICE, conversation_id=old.turn.conversation_id)
+    again = partial(turns.admit, submission=structs.replace(sent, turn_id=new_turn_id()))
+    both: list[Callable[[Tx], Coroutine[Any, Any, Any]]] = [again, purge] if at == "add_turn" else [purge, again]
+    outcomes = await interleave(crowd, *both, at=[at])
+    assert [outcome for outcome in outcomes if isinstance(outcome, BaseException)] == []
+    assert await db.read(blobs.get, ALICE, [picture.sha256]) == {picture.sha256: picture}
 
 
 # -- claims and takeovers

@@ -6,7 +6,7 @@ from typing import Any
 
 import asyncpg
 import pytest
-from acts import DONE, N1, admit, end, rows, said, start, talk, transcript
+from acts import DONE, N1, admit, end, rows, said, script, start, talk, transcript
 
 from conftest import ALICE, BOB
 from golden import raw
@@ -150,6 +150,7 @@ async def test_after_a_scrub_the_files_do_not_contain_what_was_said(place: Any) 
         await db.write(directory.rename, ALICE, ById(here), "another")
         await index(db)
         assert CANARY in await _raw(place)
+        await script(db, "analyze")
         await delete(db, here)
         await purge(db, here)
         await db.scrub()
@@ -231,6 +232,22 @@ async def test_whatever_is_purged_the_others_read_the_same(db: Database, seed: i
         await check(db)
     assert await rows(db, "select * from conversations") == []
     assert await rows(db, "select * from entries") == []
+
+
+async def test_what_is_left_for_a_fork_continues_no_turn_that_is_gone(db: Database) -> None:
+    """An input that was cancelled before it began goes with the purge, and what came after it stays for the fork."""
+    lease = await start(db, WORK, "one")
+    waiting = (await admit(db, WORK, "two")).turn
+    await db.write(turns.cancel, ALICE, waiting.id)
+    await end(db, lease, DONE, "ONE")
+    three = await talk(db, WORK, "three")
+    assert three.parent_turn == waiting.id
+    here = three.conversation_id
+    living = await fork(db, here, three.last_seq or 0)
+    await delete(db, here)
+    await purge(db, here)
+    assert await transcript(db, living) == ["one", "ONE", "three", "THREE"]
+    await check(db)
 
 
 # -- what they share

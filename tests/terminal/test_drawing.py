@@ -7,16 +7,15 @@ from serve.conftest import Serve
 from terminal.conftest import Open
 from terminal.terminal import CTRL_C, CTRL_D
 
-LINES = 10_000
 LONG = {
-    "paragraphs": [f"line {n} of many\n\n" for n in range(LINES)],
-    "one paragraph": [f"line {n} of many\n" for n in range(LINES)],
-    "code": ["```python\n", *(f"line{n} = 'of many'\n" for n in range(LINES)), "```\n"],
+    "paragraphs": [f"line {n} of many\n\n" for n in range(10_000)],
+    "one paragraph": [f"line {n} of many\n" for n in range(4_000)],
+    "code": ["```python\n", *(f"line{n} = 'of many'\n" for n in range(4_000)), "```\n"],
 }
 
 
 @pytest.mark.parametrize("kind", LONG)
-def test_ten_thousand_lines_come_whole_and_once(serve: Serve, terminal: Open, upstream: Upstream, kind: str) -> None:
+def test_thousands_of_lines_come_whole_and_once(serve: Serve, terminal: Open, upstream: Upstream, kind: str) -> None:
     """In order, into the scrollback."""
     serve(env=upstream.settings)
     chat = terminal()

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from legato.cli.markdown import LIMIT, MarkdownStream
-from legato.cli.paint import Paint, bare, plain, short
+from legato.cli.paint import Paint, bare, short
+from legato.cli.plain import plain
 
 TEXT = """# Head
 

@@ -59,7 +59,7 @@ def test_a_turn_under_way_is_seen_from_its_start_by_who_joins(serve: Serve, term
     shown = chat.until("it has begun and it has ended")
     shown = chat.idle()
     asking.join()
-    for once in ("› first", "before", "› second", "it has begun"):
+    for once in ("› first", "before", "» second", "it has begun"):
         assert shown.count(once) == 1, once
 
 

@@ -8,30 +8,25 @@ client that sends a history again is recognised by its fingerprint.
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import aclosing
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Any
 
-from msgspec import Meta, Struct
 from starlette.responses import Response
 
-from legato.api import items, unheeded
-from legato.api.door import Call
-from legato.api.responses import (
-    DONE,
-    ConversationRef,
-    FunctionName,
-    JsonObject,
-    Metadata,
-    ModelName,
-    PlainText,
-    SchemaName,
-    ServiceTier,
-    headers_of,
-    submit,
-    target_of,
-    unstored,
+from legato.api import items
+from legato.api.create_chat import (
+    ChatFile,
+    ChatImage,
+    ChatMessage,
+    ChatRefusal,
+    ChatText,
+    Choices,
+    CreateChat,
+    FunctionSpec,
 )
+from legato.api.door import Call
 from legato.api.sse import EventStream
-from legato.api.wire import answer, data_line, failed, turn_failed
+from legato.api.submitting import headers_of, submit, target_of, unstored
+from legato.api.wire import DONE, answer, data_line, failed, turn_failed
 from legato.domain import fingerprint
 from legato.domain.entries import (
     AnyBody,
@@ -54,164 +49,12 @@ from legato.engine.ephemeral import Ephemeral
 from legato.engine.protocols import PASSED_ON
 from legato.errors import BadInput
 
-
-class ChatText(Struct):
-    type: Literal["text"]
-    text: str
-
-
-class ChatRefusal(Struct):
-    type: Literal["refusal"]
-    refusal: str
-
-
-class ImageUrl(Struct):
-    url: str
-    detail: Literal["low", "high", "auto"] | None = None
-
-
-class ChatImage(Struct):
-    type: Literal["image_url"]
-    image_url: ImageUrl
-
-
-class FileBody(Struct):
-    file_data: str
-    filename: str | None = None
-
-
-class ChatFile(Struct):
-    type: Literal["file"]
-    file: FileBody
-
-
-PARTS = (ChatText, ChatRefusal, ChatImage, ChatFile)
-ChatPart = Annotated[dict[str, Any], Meta(extra_json_schema={"$ref": "#/components/schemas/ChatPart"})]
-
-
-class GivenFunction(Struct):
-    name: Annotated[str, Meta(min_length=1, max_length=255)]
-    arguments: str = "{}"
-
-
-class GivenToolCall(Struct):
-    id: items.Id
-    function: GivenFunction
-    type: Literal["function"] = "function"
-
-
-class ChatMessage(Struct):
-    role: Literal["system", "developer", "user", "assistant", "tool", "function"]
-    content: str | list[ChatPart] | None = None
-    refusal: str | None = None
-    tool_calls: list[GivenToolCall] | None = None
-    tool_call_id: items.Id | None = None
-    name: str | None = None
-
-
-class FunctionSpec(Struct):
-    name: FunctionName
-    description: str | None = None
-    parameters: dict[str, Any] | None = None
-    strict: bool | None = None
-
-
-class ChosenName(Struct):
-    name: FunctionName
-
-
-class ChatTool(Struct, tag="function", tag_field="type"):
-    function: FunctionSpec
-
-
-class ChosenTool(Struct, tag="function", tag_field="type"):
-    function: ChosenName
-
-
-class AllowedSet(Struct):
-    mode: Literal["auto", "required"]
-    tools: list[ChosenTool]
-
-
-class AllowedTools(Struct, tag="allowed_tools", tag_field="type"):
-    allowed_tools: AllowedSet
-
-
-class SchemaSpec(Struct):
-    name: SchemaName
-    schema: dict[str, Any] | None = None
-    strict: bool | None = None
-    description: str | None = None
-
-
-class SchemaFormat(Struct, tag="json_schema", tag_field="type"):
-    json_schema: SchemaSpec
-
-
-CHOICES = (ChosenTool, AllowedTools)
-FORMATS = (PlainText, JsonObject, SchemaFormat)
-ToolChoice = Annotated[dict[str, Any], Meta(extra_json_schema={"$ref": "#/components/schemas/ChatToolChoice"})]
-ResponseFormat = Annotated[dict[str, Any], Meta(extra_json_schema={"$ref": "#/components/schemas/ChatFormat"})]
-"""A provider is sent these as they came."""
-
-
-class Choices(Struct):
-    """What they must look like."""
-
-    tool_choice: Literal["none", "auto", "required"] | ChosenTool | AllowedTools | None = None
-    response_format: PlainText | JsonObject | SchemaFormat | None = None
-
-
-class StreamOptions(Struct):
-    include_usage: bool | None = None
-    include_obfuscation: bool | None = None
-
-
-class CreateChat(Struct):
-    """The body of `POST /v1/chat/completions`."""
-
-    messages: Annotated[list[ChatMessage], Meta(min_length=1)]
-    model: ModelName | None = None
-    stream: bool | None = None
-    stream_options: StreamOptions | None = None
-    tools: list[ChatTool] | None = None
-    tool_choice: Literal["none", "auto", "required"] | ToolChoice | None = None
-    parallel_tool_calls: bool | None = None
-    n: Literal[1] | None = None
-    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
-    top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
-    presence_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
-    frequency_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
-    max_tokens: Annotated[int, Meta(ge=1)] | None = None
-    max_completion_tokens: Annotated[int, Meta(ge=1)] | None = None
-    response_format: ResponseFormat | None = None
-    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
-    verbosity: Literal["low", "medium", "high"] | None = None
-    stop: str | list[str] | None = None
-    seed: int | None = None
-    logit_bias: dict[str, float] | None = None
-    service_tier: ServiceTier | None = None
-    metadata: Metadata | None = None
-    user: str | None = None
-    conversation: str | ConversationRef | None = None
-    previous_response_id: str | None = None
-    logprobs: bool | None = None
-    top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
-    store: bool | None = None
-    modalities: list[Literal["text", "audio"]] | None = None
-    safety_identifier: str | None = None
-    prompt_cache_key: str | None = None
-    prompt_cache_retention: unheeded.CacheRetention | None = None
-    prompt_cache_options: unheeded.CacheOptions | None = None
-    moderation: unheeded.Moderation | None = None
-
-
 Ended = Callable[[bool], Awaitable[tuple[Turn, CutBy | None]]]
 """How a turn has ended that was told as whole, or not."""
 
 
 async def create(call: Call) -> Response:
-    """`POST /v1/chat/completions`"""
+    """`POST /v1/chat/completions`: the same for clients that send their history, or name a conversation."""
     body = await call.body(CreateChat)
     await _check_choices(call, body)
     submission = await _submission(call, body)
@@ -244,10 +87,12 @@ async def _check_choices(call: Call, body: CreateChat) -> None:
 
 
 async def _submission(call: Call, body: CreateChat) -> Submission:
+    if body.functions:
+        raise BadInput("'functions' are sent as 'tools' now.", param="functions")
     instructions, drafts = _history(body.messages)
     target, new, history = await _target(call, body, drafts)
     if not new:
-        raise BadInput("The last message must be from the user or a tool.", param="messages")
+        raise BadInput("The last message may not be from the assistant.", param="messages")
     cast = call.api.roster.cast(body.model)
     params = {name: value for name in PASSED_ON if (value := getattr(body, name)) is not None}
     limit = body.max_completion_tokens or body.max_tokens
@@ -292,9 +137,10 @@ async def _target(call: Call, body: CreateChat, drafts: list[Draft]) -> tuple[Ta
 
 
 def _history(messages: list[ChatMessage]) -> tuple[str | None, list[Draft]]:
-    """The instructions at the head of the history, and what was said."""
+    """The instructions at the head of the history, and what was said. Where there are only instructions, the last of
+    them is what is to be answered."""
     head = 0
-    while head < len(messages) and messages[head].role in ("system", "developer"):
+    while head < len(messages) - 1 and messages[head].role in ("system", "developer"):
         head += 1
     bodies: list[AnyBody] = []
     for place, message in enumerate(messages[head:], head):

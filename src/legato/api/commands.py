@@ -19,7 +19,7 @@ class RunCommand(Struct):
 
 
 async def list_commands(call: Call) -> Response:
-    """`GET /v1/commands`"""
+    """`GET /v1/commands`: what can be said to the gateway itself."""
     known = commands.COMMANDS.values()
     data = [{"name": command.name, "usage": command.usage, "help": command.help} for command in known]
     return answer({"object": "list", "data": data})

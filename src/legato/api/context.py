@@ -11,9 +11,11 @@ from msgspec import Struct
 from starlette.responses import Response
 
 from legato.api import items
+from legato.api.create_response import ConversationRef, FunctionTool, ModelName
 from legato.api.door import Call
 from legato.api.response import usage_object
-from legato.api.responses import ConversationRef, FunctionTool, ModelName, find, previous, target_of, tool_of
+from legato.api.responses import find, tool_of
+from legato.api.submitting import previous, target_of
 from legato.api.wire import answer
 from legato.domain.ids import new_id
 from legato.domain.turns import Input, Options, Submission

@@ -10,11 +10,13 @@ from msgspec import Meta, Struct
 from starlette.responses import Response
 
 from legato.api import items, unheeded
+from legato.api.create_response import Metadata
 from legato.api.door import Call, whole
+from legato.api.pages import listing, page
 from legato.api.response import usage_object
-from legato.api.responses import Metadata, listing, page, replayed
 from legato.api.sse import EventStream
 from legato.api.stream import ResponseStream
+from legato.api.submitting import replayed
 from legato.api.wire import answer, named_event
 from legato.domain.conversations import Conversation, Described
 from legato.domain.entries import Entry
@@ -76,7 +78,7 @@ class UnknownItem(NotFound):
 
 
 async def create(call: Call) -> Response:
-    """`POST /v1/conversations`"""
+    """`POST /v1/conversations`: an empty conversation, or one that begins with these items."""
     body = await call.body(CreateConversation) if await call.has_body() else CreateConversation()
     drafts = items.parse_input(body.items or [], "items")
     dedup = call.dedup
@@ -90,28 +92,28 @@ async def create(call: Call) -> Response:
 
 
 async def retrieve(call: Call) -> Response:
-    """`GET /v1/conversations/{id}`"""
+    """`GET /v1/conversations/{id}`: by its id or its name."""
     return answer(shown(await find(call)))
 
 
 async def update(call: Call) -> Response:
-    """`POST /v1/conversations/{id}`"""
+    """`POST /v1/conversations/{id}`: change its metadata."""
     body = await call.body(UpdateConversation)
     conversation = await find(call)
-    settings = {**conversation.settings, "metadata": body.metadata or {}}
-    made = await call.gateway.change_settings(call.caller.principal, ById(conversation.id), settings, dedup=call.dedup)
+    changes = {"metadata": body.metadata or {}}
+    made = await call.gateway.change_settings(call.caller.principal, ById(conversation.id), changes, dedup=call.dedup)
     return answer(shown(made.conversation), headers=replayed(not made.fresh))
 
 
 async def delete(call: Call) -> Response:
-    """`DELETE /v1/conversations/{id}`"""
+    """`DELETE /v1/conversations/{id}`: into the trash; its names are free at once."""
     conversation = await find(call)
     await call.gateway.delete(call.caller.principal, ById(conversation.id))
     return answer({"id": conversation.id, "object": "conversation.deleted", "deleted": True})
 
 
 async def create_items(call: Call) -> Response:
-    """`POST /v1/conversations/{id}/items`"""
+    """`POST /v1/conversations/{id}/items`: add items, without a turn."""
     unheeded.check_include(call)
     body = await call.body(CreateItems)
     drafts = items.parse_input(body.items, "items")
@@ -126,7 +128,7 @@ async def create_items(call: Call) -> Response:
 
 
 async def list_items(call: Call) -> Response:
-    """`GET /v1/conversations/{id}/items`"""
+    """`GET /v1/conversations/{id}/items`: everything that was said, newest first unless `order` is `asc`."""
     readable = await _readable(call)
     return answer(page(call, [item for _, item in readable], await _passed(call, [entry for entry, _ in readable])))
 
@@ -141,7 +143,7 @@ async def _passed(call: Call, entries: list[Entry]) -> int | None:
 
 
 async def retrieve_item(call: Call) -> Response:
-    """`GET /v1/conversations/{id}/items/{item_id}`"""
+    """`GET /v1/conversations/{id}/items/{item_id}`: one item."""
     unheeded.check_include(call)
     wanted = call.path("item_id")
     for entry, item in await _readable(call):
@@ -280,7 +282,7 @@ def _cursor(last_seen: str) -> tuple[int, int]:
 
 
 async def fork(call: Call) -> Response:
-    """`POST /v1/conversations/{id}/fork`"""
+    """`POST /v1/conversations/{id}/fork`: another conversation that begins here, or after position `at`."""
     body = await call.body(ForkConversation) if await call.has_body() else ForkConversation()
     conversation = await find(call)
     at = await _position(call, body.at, "at") if body.at is not None else None
@@ -289,7 +291,7 @@ async def fork(call: Call) -> Response:
 
 
 async def rewind(call: Call) -> Response:
-    """`POST /v1/conversations/{id}/rewind`"""
+    """`POST /v1/conversations/{id}/rewind`: hide what follows a position."""
     body = await call.body(RewindConversation)
 
     async def change(conversation: ById) -> None:
@@ -319,7 +321,7 @@ async def compact(call: Call) -> Response:
 
 
 async def expand(call: Call) -> Response:
-    """`POST /v1/conversations/{id}/expand`"""
+    """`POST /v1/conversations/{id}/expand`: show the model again what a summary stands for."""
     body = await call.body(ExpandCompaction)
 
     async def change(conversation: ById) -> None:
@@ -339,7 +341,7 @@ async def _changed(call: Call, change: Callable[[ById], Awaitable[None]]) -> Res
 
 
 async def put_alias(call: Call) -> Response:
-    """`PUT /v1/conversations/{id}/aliases/{name}`"""
+    """`PUT /v1/conversations/{id}/aliases/{name}`: another name for it."""
     conversation = await find(call)
     name = parse_name(call.path("name"), param="name")
     if isinstance(name, ById) or not name.creatable:
@@ -349,7 +351,7 @@ async def put_alias(call: Call) -> Response:
 
 
 async def delete_alias(call: Call) -> Response:
-    """`DELETE /v1/conversations/{id}/aliases/{name}`"""
+    """`DELETE /v1/conversations/{id}/aliases/{name}`: a name less."""
     conversation = await find(call)
     name = call.path("name")
     if ("slug", name) not in await call.gateway.names(conversation):
@@ -417,9 +419,9 @@ def _described(row: Described) -> dict[str, Any]:
 
 
 async def _readable(call: Call) -> list[tuple[Entry, dict[str, Any]]]:
-    """Everything that people see of the conversation, as items."""
+    """Everything that people see of the conversation, as items. Those of a turn become readable together."""
     conversation = await find(call)
-    entries = await call.gateway.transcript(call.caller.principal, ById(conversation.id))
+    entries = await call.gateway.told_of(call.caller.principal, ById(conversation.id))
     return [(entry, item) for entry in entries if (item := items.render(entry)) is not None]
 
 

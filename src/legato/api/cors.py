@@ -5,7 +5,9 @@ from collections.abc import Iterable
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-READABLE = "X-Request-Id, X-Legato-Conversation, X-Hermes-Session-Id, Idempotency-Replayed"
+from legato.domain.ids import new_id
+
+READABLE = "X-Request-Id, X-Legato-Conversation, X-Hermes-Session-Id, Idempotency-Replayed, Retry-After"
 METHODS = "GET, POST, PUT, PATCH, DELETE"
 A_DAY = "86400"
 
@@ -22,6 +24,7 @@ def shared(app: ASGIApp, origins: Iterable[str]) -> ASGIApp:
         elif scope["method"] == "OPTIONS" and "access-control-request-method" in asked:
             headers = _told(origin, {"Access-Control-Allow-Methods": METHODS, "Access-Control-Max-Age": A_DAY})
             headers["Access-Control-Allow-Headers"] = asked.get("access-control-request-headers", "")
+            headers["X-Request-Id"] = new_id("req_")
             await send({"type": "http.response.start", "status": 204, "headers": MutableHeaders(headers).raw})
             await send({"type": "http.response.body"})
         else:

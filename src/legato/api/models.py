@@ -10,12 +10,12 @@ from legato.errors import UnknownModel
 
 
 async def list_models(call: Call) -> Response:
-    """`GET /v1/models`"""
+    """`GET /v1/models`: who can answer: agents and models."""
     return answer({"object": "list", "data": [_shown(call, name) for name in call.api.roster.names]})
 
 
 async def retrieve_model(call: Call) -> Response:
-    """`GET /v1/models/{id}`"""
+    """`GET /v1/models/{id}`: one of them."""
     name = call.path("id")
     if name not in call.api.roster.names:
         raise UnknownModel(f"The model '{name}' does not exist.", param="model")

@@ -19,6 +19,8 @@ from legato.api import (
     commands,
     context,
     conversations,
+    create_chat,
+    create_response,
     items,
     models,
     portable,
@@ -58,7 +60,7 @@ def _once(answer: Any, body: type, **more: Any) -> Shape:
 
 
 SHAPES: dict[Route, Shape] = {
-    responses.create: _turn(schemas.Response, responses.CreateResponse, schemas.SessionHeaders, told=SSE),
+    responses.create: _turn(schemas.Response, create_response.CreateResponse, schemas.SessionHeaders, told=SSE),
     responses.retrieve: Shape(
         schemas.Response, query=schemas.Following, headers=schemas.LastSeen, told=SSE, of_turn=True
     ),
@@ -92,7 +94,7 @@ SHAPES: dict[Route, Shape] = {
     conversations.restore: Shape(schemas.RestoredConversation, headers=schemas.OnceHeader),
     conversations.purge: Shape(schemas.ConversationPurged),
     admin.scrub: Shape(schemas.Scrubbed),
-    chat.create: _turn(schemas.ChatCompletion, chat.CreateChat, schemas.SessionHeaders, told=SSE),
+    chat.create: _turn(schemas.ChatCompletion, create_chat.CreateChat, schemas.SessionHeaders, told=SSE),
     runs.create: _turn(schemas.RunStarted, runs.CreateRun, schemas.SessionHeaders, status=202),
     runs.retrieve: Shape(schemas.Run, of_turn=True),
     runs.events: Shape(told=SSE, of_turn=True),
@@ -134,9 +136,9 @@ SHAPES: dict[Route, Shape] = {
 UNIONS: dict[str, tuple[type, ...]] = {
     "GivenItem": items.ITEMS,
     "GivenPart": items.PARTS,
-    "ChatPart": chat.PARTS,
-    "ChatToolChoice": chat.CHOICES,
-    "ChatFormat": chat.FORMATS,
+    "ChatPart": create_chat.PARTS,
+    "ChatToolChoice": create_chat.CHOICES,
+    "ChatFormat": create_chat.FORMATS,
 }
 LINES: dict[str, type] = {SSE: schemas.Event, JSONL: schemas.Line}
 REFUSED = {"4XX": "Refused; the error says why.", "5XX": "Something the gateway depends on does not answer."}
@@ -176,7 +178,7 @@ def _operation(path: str, route: Route, described: dict[Any, Any]) -> dict[str, 
     operation: dict[str, Any] = {
         "tags": [module],
         "operationId": f"{module}_{route.__name__}",
-        "summary": (inspect.getdoc(route) or "").split("`: ")[-1].strip("`."),
+        "summary": _summary(route),
         "parameters": [
             *({"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names),
             *_parameters(shape.query, "query"),
@@ -191,6 +193,12 @@ def _operation(path: str, route: Route, described: dict[Any, Any]) -> dict[str, 
         content = {"text/plain": {"schema": {"type": "string"}}}
         operation["requestBody"] = {"required": True, "content": content, "description": "JSON lines"}
     return operation
+
+
+def _summary(route: Route) -> str:
+    """What the docstring says of a route, behind its method and path."""
+    said = " ".join((inspect.getdoc(route) or "").split()).partition("`: ")[2].removesuffix(".")
+    return said[:1].upper() + said[1:]
 
 
 def _parameters(kind: type | None, place: str) -> list[dict[str, Any]]:
@@ -231,23 +239,31 @@ def page(described: dict[str, Any]) -> str:
     rows: dict[str, list[str]] = {}
     for path, methods in described["paths"].items():
         for method, operation in methods.items():
-            body = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema")
+            said = _CODE.sub(r"<code>\1</code>", escape(operation["summary"]))
             rows.setdefault(operation["tags"][0], []).append(
-                f"<tr><td class=m>{method.upper()}</td><td><code>{escape(path)}</code></td>"
-                f"<td>{_fields(described, body) if body else ''}</td></tr>"
+                f"<tr><td class=m>{method.upper()}</td><td class=p><code>{escape(path)}</code></td>"
+                f"<td>{said}.{_taken(described, operation)}</td></tr>"
             )
     sections = "".join(f"<h2>{escape(tag.title())}</h2><table>{''.join(lines)}</table>" for tag, lines in rows.items())
     return _PAGE.replace("{sections}", sections).replace("{version}", __version__)
 
 
-def _fields(described: dict[str, Any], schema: dict[str, Any]) -> str:
+def _taken(described: dict[str, Any], operation: dict[str, Any]) -> str:
+    """The names of what can be sent, by where it goes; what must be is bold."""
+    places = {place: [p for p in operation["parameters"] if p["in"] == place] for place in ("query", "header")}
+    names = {place: [_name(p["name"], "required" in p) for p in found] for place, found in places.items()}
+    schema = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema", {})
     if "$ref" in schema:
         schema = described["components"]["schemas"][schema["$ref"].rsplit("/", 1)[-1]]
-    required = set(schema.get("required", ()))
-    names = [f"<b>{escape(n)}</b>" if n in required else escape(n) for n in schema.get("properties", {})]
-    return "<span class=f>" + " · ".join(names) + "</span>"
+    names["body"] = [_name(name, name in schema.get("required", ())) for name in schema.get("properties", {})]
+    return "".join(f"<div class=f>{place}: {' · '.join(given)}</div>" for place, given in names.items() if given)
 
 
+def _name(name: str, required: bool) -> str:
+    return f"<b>{escape(name)}</b>" if required else escape(name)
+
+
+_CODE = re.compile("`(.*?)`")
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>Legato API</title>
@@ -255,13 +271,16 @@ _PAGE = """<!doctype html>
 :root { color-scheme: light dark; }
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }
 h1 { font-weight: 600; } h2 { margin-top: 2rem; font-size: 1.1rem; }
-table { border-collapse: collapse; width: 100%; }
-td { border-top: 1px solid #8884; padding: .35rem .6rem .35rem 0; vertical-align: top; }
-td.m { width: 4.5rem; font-weight: 600; } code { font-size: .92em; } .f { color: #888; font-size: .9em; }
+table { border-collapse: collapse; table-layout: fixed; width: 100%; }
+tr { border-top: 1px solid #8884; } td { padding: .35rem .6rem .35rem 0; vertical-align: top; }
+td.m { width: 4.5rem; font-weight: 600; } td.p { width: 23rem; overflow-wrap: anywhere; }
+code { font-size: .92em; } .f { color: #777; font-size: .9em; overflow-wrap: anywhere; }
+@media (max-width: 50rem) { td, td.p { display: block; width: auto; padding: .1rem 0; } }
 </style></head><body>
 <h1>Legato API <small>{version}</small></h1>
 <p>Send <code>Authorization: Bearer KEY</code> with every request. Any OpenAI client works with its base URL set to
-<code>/v1</code> here. The machine-readable document is <a href="/openapi.json">/openapi.json</a>.</p>
+<code>/v1</code> here. <code>/healthz</code>, <code>/readyz</code> and <code>/metrics</code> need no key. The
+machine-readable document is <a href="/openapi.json">/openapi.json</a>.</p>
 {sections}
 </body></html>
 """

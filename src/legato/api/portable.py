@@ -37,7 +37,7 @@ async def export(call: Call) -> Response:
         raise BadInput("'format' must be jsonl, markdown or html.", param="format")
     from legato.api import reading  # noqa: PLC0415 - its Markdown takes a tenth of a start to load
 
-    entries = await call.gateway.transcript(call.caller.principal, ById(conversation.id))
+    entries = await call.gateway.told_of(call.caller.principal, ById(conversation.id))
     [row] = await call.gateway.described([conversation])
     if form == "markdown":
         return Response(reading.markdown(row, entries), media_type="text/markdown")

@@ -8,9 +8,10 @@ from msgspec import Meta, Struct
 from starlette.responses import Response
 
 from legato.api import items, responses
+from legato.api.create_response import ConversationRef, ModelName
 from legato.api.door import Call
-from legato.api.responses import ConversationRef, ModelName, MutuallyExclusive, headers_of, submit, target_of
 from legato.api.sse import EventStream
+from legato.api.submitting import MutuallyExclusive, headers_of, submit, target_of
 from legato.api.wire import answer, data_line
 from legato.domain.events import Answered, AnyEvent, Closed, Delta, Opened
 from legato.domain.handles import External, parse_external
@@ -46,7 +47,7 @@ class NoApproval(Conflict):
 
 
 async def create(call: Call) -> Response:
-    """`POST /v1/runs`"""
+    """`POST /v1/runs`: begin a turn that nobody waits for."""
     body = await call.body(CreateRun)
     target = _target(call, body)
     history = items.parse_input(body.conversation_history or [], "conversation_history")
@@ -75,19 +76,19 @@ async def create(call: Call) -> Response:
 
 
 async def retrieve(call: Call) -> Response:
-    """`GET /v1/runs/{id}`"""
+    """`GET /v1/runs/{id}`: how far it is, and its answer."""
     turn_id, turn = await find(call)
     return answer(await _shown(call, turn_id, turn), headers=_conversation(turn))
 
 
 async def events(call: Call) -> Response:
-    """`GET /v1/runs/{id}/events`"""
+    """`GET /v1/runs/{id}/events`: what happens in it, as it happens."""
     turn_id, turn = await find(call)
     return EventStream(told(call, turn_id, turn), _conversation(turn))
 
 
 async def stop(call: Call) -> Response:
-    """`POST /v1/runs/{id}/stop`"""
+    """`POST /v1/runs/{id}/stop`: stop it; what was written stays."""
     turn_id, turn = await find(call)
     turn = await call.gateway.stop(call.caller.principal, turn.id)
     return answer({"run_id": turn_id, "status": _status(turn)}, headers=_conversation(turn))

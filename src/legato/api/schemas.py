@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from legato.api.responses import (
+from legato.api.create_response import (
     FunctionTool,
     JsonObject,
     JsonSchema,

@@ -9,9 +9,10 @@ from msgspec import Meta, Struct
 from starlette.responses import Response
 
 from legato.api import items, session_stream
+from legato.api.create_response import ModelName
 from legato.api.door import Call
-from legato.api.responses import ModelName, headers_of, replayed, submit
 from legato.api.sse import EventStream
+from legato.api.submitting import headers_of, replayed, submit
 from legato.api.wire import answer, turn_failed
 from legato.domain.conversations import Conversation, Described
 from legato.domain.grams import shortened
@@ -53,7 +54,7 @@ class SessionChat(Struct):
 
 
 async def list_sessions(call: Call) -> Response:
-    """`GET /api/sessions`"""
+    """`GET /api/sessions`: one row for each conversation, newest first."""
     limit, offset = call.limit(50, 200), call.number("offset", 0, least=0, most=10_000)
     source = call.query("source") or None
     found = await call.gateway.conversations(call.caller.principal, offset + limit + 1, kind=source)
@@ -63,14 +64,13 @@ async def list_sessions(call: Call) -> Response:
 
 
 async def create(call: Call) -> Response:
-    """`POST /api/sessions`. Registering twice is registering once; what is chosen the second time holds."""
+    """`POST /api/sessions`: registering twice is registering once; what is chosen the second time holds."""
     body = await call.body(CreateSession) if await call.has_body() else CreateSession()
     chosen = _chosen(call, body)
     made = await call.gateway.create(call.caller.principal, chosen, _name(body), dedup=call.dedup)
     conversation = made.conversation
-    settings = {**conversation.settings, **chosen}
-    if made.fresh and settings != conversation.settings:
-        changed = await call.gateway.change_settings(call.caller.principal, ById(conversation.id), settings)
+    if made.fresh and {**conversation.settings, **chosen} != conversation.settings:
+        changed = await call.gateway.change_settings(call.caller.principal, ById(conversation.id), chosen)
         conversation = changed.conversation
     if body.title:
         conversation = await call.gateway.rename(call.caller.principal, ById(conversation.id), body.title)
@@ -78,12 +78,12 @@ async def create(call: Call) -> Response:
 
 
 async def retrieve(call: Call) -> Response:
-    """`GET /api/sessions/{id}`"""
+    """`GET /api/sessions/{id}`: with what it holds and what it has cost."""
     return answer(await _wrapped(call, await find(call)))
 
 
 async def patch(call: Call) -> Response:
-    """`PATCH /api/sessions/{id}`. A conversation never ends, so an end is noted by nobody."""
+    """`PATCH /api/sessions/{id}`: change its title. A conversation never ends, so an end is noted by nobody."""
     body = await call.body(PatchSession)
     conversation = await find(call)
     if body.title is not None:
@@ -92,22 +92,22 @@ async def patch(call: Call) -> Response:
 
 
 async def delete(call: Call) -> Response:
-    """`DELETE /api/sessions/{id}`"""
+    """`DELETE /api/sessions/{id}`: into the trash."""
     conversation = await find(call)
     await call.gateway.delete(call.caller.principal, ById(conversation.id))
     return answer({"object": "hermes.session.deleted", "id": conversation.id, "deleted": True})
 
 
 async def messages(call: Call) -> Response:
-    """`GET /api/sessions/{id}/messages`"""
+    """`GET /api/sessions/{id}/messages`: everything that was said."""
     conversation = await find(call)
-    entries = await call.gateway.transcript(call.caller.principal, ById(conversation.id))
+    entries = await call.gateway.told_of(call.caller.principal, ById(conversation.id))
     data = [line for entry in entries if (line := session_stream.message(entry)) is not None]
     return answer({"object": "list", "session_id": conversation.id, "data": data})
 
 
 async def fork(call: Call) -> Response:
-    """`POST /api/sessions/{id}/fork`"""
+    """`POST /api/sessions/{id}/fork`: another that begins where this one stands."""
     body = await call.body(ForkSession) if await call.has_body() else ForkSession()
     conversation = await find(call)
     made = await call.gateway.fork(call.caller.principal, ById(conversation.id), name=_name(body), dedup=call.dedup)
@@ -118,7 +118,7 @@ async def fork(call: Call) -> Response:
 
 
 async def chat(call: Call) -> Response:
-    """`POST /api/sessions/{id}/chat`"""
+    """`POST /api/sessions/{id}/chat`: a turn, answered when it is done."""
     submission, turn = await _start(call)
     headers = headers_of(call, turn, submission)
     ended = await call.gateway.ended(turn)
@@ -136,7 +136,7 @@ async def chat(call: Call) -> Response:
 
 
 async def chat_stream(call: Call) -> Response:
-    """`POST /api/sessions/{id}/chat/stream`"""
+    """`POST /api/sessions/{id}/chat/stream`: a turn, as it happens."""
     submission, turn = await _start(call)
     return EventStream(session_stream.told(call, call.path("id"), turn), headers_of(call, turn, submission))
 

@@ -36,6 +36,7 @@ T = TypeVar("T")
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 LONGEST_MESSAGE = 500
+ROOM = 400  # levels of JSON
 _PLACE = re.compile(r" - at (?:`key` in )?`\$\.?(.*)`\Z")
 _LONE = re.compile(
     rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F]"
@@ -168,9 +169,13 @@ async def read_body(request: Request, limit: int) -> bytes:
 
 
 def decode_body(data: bytes, kind: type[T]) -> T:
-    """A JSON body as a value; what does not fit is named."""
+    """A JSON body as a value; what does not fit is named. What was read is written again, to the log and into answers,
+    where it stands deeper and where less depth is left: one that leaves no room for that is too deep."""
     try:
-        return msgspec.json.decode(data, type=kind)
+        value = msgspec.json.decode(data, type=kind)
+        if data.count(b"[") + data.count(b"{") > ROOM:
+            msgspec.json.decode(b"[" * ROOM + data + b"]" * ROOM, type=msgspec.Raw)
+        return value
     except msgspec.ValidationError as error:
         message, place = misfit(error)
         raise BadInput(message, param=place or None) from error
@@ -201,6 +206,9 @@ def misfit(error: msgspec.ValidationError) -> tuple[str, str]:
 def data_line(body: Any) -> bytes:
     """A server-sent event without a name."""
     return b"data: " + msgspec.json.encode(body) + b"\n\n"
+
+
+DONE = b"data: [DONE]\n\n"
 
 
 def named_event(name: str, body: Any) -> bytes:

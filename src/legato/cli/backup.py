@@ -13,7 +13,7 @@ from legato.app import look_at_database
 from legato.cli import client
 from legato.cli.table import readable
 from legato.config import Config, load
-from legato.errors import BadInput, StoreUnavailable
+from legato.errors import BadInput
 from legato.store import backup, restore
 from legato.store.backup import Contents
 from legato.store.files import written
@@ -42,8 +42,6 @@ def run_restore(home: Path | None, path: Path, overrides: dict[str, Any], *, rep
     if config.database.url:
         if replace:
             raise BadInput("--replace is for SQLite. Restore into an empty PostgreSQL database instead.")
-        if not config.database.url.startswith(("postgresql://", "postgres://")):
-            raise StoreUnavailable("The database URL must begin with 'postgresql://'. Leave it out to use SQLite.")
         place, restored = "PostgreSQL", asyncio.run(restore.into_postgres(path, config.database.url))
     else:
         database = config.home / "legato.db"

@@ -10,7 +10,9 @@ from typing import IO, Any
 import click
 
 from legato.cli.client import Client, Refused, gateway, path_of
+from legato.cli.plain import one_line, shown
 from legato.errors import BadInput, UnknownHandle
+from legato.store.files import written
 
 Row = dict[str, Any]
 
@@ -26,19 +28,41 @@ def ask(home: Path | None, text: str, *, last: bool, resume: str | None, model: 
         if last or resume is not None:
             body["conversation"] = newest(client)["id"] if resume is None else resolve(client, resume)["id"]
         if as_json:
-            _print(client.post("/v1/responses", body))
-            return
-        failed = ""
-        for event in client.events("/v1/responses", {**body, "stream": True}):
-            if event["type"] in ("response.output_text.delta", "response.refusal.delta"):
-                click.echo(event["delta"], nl=False)
-                sys.stdout.flush()
-            elif event["type"] == "error":
-                failed = event["message"]
-        click.echo()
-        if failed:
-            click.echo(f"legato: {failed}", err=True)
-            sys.exit(1)
+            answered = client.post("/v1/responses", body)
+            _print(answered)
+        else:
+            answered = _streamed(client, body)
+    if model and answered["model"] != model:
+        click.echo(f"legato: nobody is called {model!r}; {answered['model']} answered", err=True)
+    if answered["status"] != "completed":
+        click.echo(f"legato: {_why(answered)}", err=True)
+        sys.exit(1)
+
+
+def _streamed(client: Client, body: Row) -> Row:
+    """Print an answer as it comes, a blank line between two messages of it."""
+    answered: Row = {}
+    begun = False
+    for event in client.events("/v1/responses", {**body, "stream": True}):
+        if event["type"] in ("response.output_text.delta", "response.refusal.delta"):
+            click.echo(shown(event["delta"]), nl=False)
+            sys.stdout.flush()
+            begun = True
+        elif event["type"] == "response.output_item.added" and event["item"]["type"] == "message" and begun:
+            click.echo("\n")
+        elif "response" in event:
+            answered = event["response"]
+    click.echo()
+    return answered
+
+
+def _why(response: Row) -> str:
+    """Why there is no whole answer."""
+    if response["error"]:
+        return str(response["error"]["message"])
+    if response["status"] == "incomplete":
+        return f"The answer is not whole: {response['incomplete_details']['reason']}."
+    return "The answer was stopped."
 
 
 TALK = "chat"
@@ -56,6 +80,8 @@ def list_conversations(
         return
     for row in rows:
         click.echo(f"{row['id']}  {_when(row['updated_at'])}  {called(row)}")
+    if not rows:
+        click.echo("Nothing was found." if query else "There is no conversation yet.", err=True)
 
 
 def show(home: Path | None, what: str, *, as_json: bool) -> None:
@@ -67,13 +93,13 @@ def show(home: Path | None, what: str, *, as_json: bool) -> None:
         return
     for item in items:
         if item["type"] == "message":
-            click.echo(click.style(f"{item['role']}:", bold=True) + f" {_text(item['content'])}\n")
+            click.echo(click.style(f"{item['role']}:", bold=True) + f" {shown(_text(item['content']))}\n")
         elif item["type"] == "function_call":
-            click.echo(click.style(f"  called {item['name']} {item['arguments']}", dim=True))
+            click.echo(click.style(f"  called {item['name']} {shown(item['arguments'])}", dim=True))
         elif item["type"] == "function_call_output":
-            click.echo(click.style(f"  → {_text(item['output'])}", dim=True))
+            click.echo(click.style(f"  → {shown(_text(item['output']))}", dim=True))
         elif item["type"] == "compaction":
-            click.echo(click.style(f"  [summarised: {item['encrypted_content']}]\n", dim=True))
+            click.echo(click.style(f"  [summarised: {shown(item['encrypted_content'])}]\n", dim=True))
 
 
 def _text(content: str | list[Row]) -> str:
@@ -90,7 +116,7 @@ def search(home: Path | None, query: str, *, limit: int, as_json: bool) -> None:
         _print(hits)
         return
     for hit in hits:
-        click.echo(f"{hit['conversation']}  {_when(hit['created_at'])}  {hit['snippet']}")
+        click.echo(f"{hit['conversation']}  {_when(hit['created_at'])}  {one_line(hit['snippet'])}")
     if not hits:
         click.echo("Nothing was found.", err=True)
 
@@ -134,21 +160,30 @@ def purge(home: Path | None, what: str | None, *, everything: bool, yes: bool) -
         rows = _trash(client) if what is None else [_in_trash(client, what, or_living=True)]
         if rows and not yes and sys.stdin.isatty():
             click.confirm(f"{_choices(rows)}\nThis cannot be undone. Purge", abort=True, err=True)
-        with click.progressbar(rows, label="Purging", file=sys.stderr, hidden=not sys.stderr.isatty()) as shown:
-            for row in shown:
-                if "deleted_at" not in row:
-                    client.delete(path_of("v1", "conversations", row["id"]))
-                client.delete(path_of("v1", "trash", row["id"]))
+        gone: set[str] = set()
+        while rows:
+            _purge(client, rows)
+            gone |= {row["id"] for row in rows}
+            rows = [row for row in _trash(client) if row["id"] not in gone] if everything else []
         try:
             client.post("/v1/scrub")
         except Refused as error:
             if error.status != 403:
                 raise
             click.echo("Its bytes leave the disk when an administrator next runs `legato purge`.", err=True)
-    click.echo(f"{len(rows)} {'conversation is' if len(rows) == 1 else 'conversations are'} gone for good.")
+    click.echo(f"{len(gone)} {'conversation is' if len(gone) == 1 else 'conversations are'} gone for good.")
+
+
+def _purge(client: Client, rows: list[Row]) -> None:
+    with click.progressbar(rows, label="Purging", file=sys.stderr, hidden=not sys.stderr.isatty()) as shown:
+        for row in shown:
+            if "deleted_at" not in row:
+                client.delete(path_of("v1", "conversations", row["id"]))
+            client.delete(path_of("v1", "trash", row["id"]))
 
 
 def _trash(client: Client) -> list[Row]:
+    """What the gateway tells of it at once, newest first."""
     rows: list[Row] = client.get("/v1/trash", limit=1_000)["data"]
     return rows
 
@@ -180,7 +215,7 @@ def compact(home: Path | None, what: str, focus: str) -> None:
     with gateway(home) as client:
         conversation = resolve(client, what)
         client.post(path_of("v1", "conversations", conversation["id"], "compact"), {"focus": focus} if focus else {})
-    click.echo(f"{conversation['id']} is compacted; nothing is lost, and `expand` undoes it.")
+    click.echo(f"{conversation['id']} is compacted; nothing is lost, and /expand in its chat undoes it.")
 
 
 def bind(home: Path | None, name: str, what: str, *, chat: bool) -> None:
@@ -217,11 +252,9 @@ def export(home: Path | None, what: str | None, *, everything: bool, form: str |
                 sys.stdout.buffer.write(chunk)
             sys.stdout.buffer.flush()
             return
-        part = output.with_name(output.name + ".part")
-        with part.open("wb") as file:
+        with written(output) as part, part.open("wb") as file:
             for chunk in client.chunks(path):
                 file.write(chunk)
-        part.replace(output)
     click.echo(f"{output} has {output.stat().st_size:,} bytes.", err=True)
 
 
@@ -235,8 +268,8 @@ def import_files(home: Path | None, files: tuple[Path, ...], *, as_json: bool) -
     if as_json:
         _print(reports)
     else:
-        for report in reports:
-            _tell_import(report)
+        for file, report in zip(files, reports, strict=True):
+            _tell_import(report, f"{file}: " if len(files) > 1 else "")
     if any(report["damaged"] or _refused(report) for report in reports):
         sys.exit(1)
 
@@ -251,21 +284,22 @@ def _progress(source: IO[bytes], file: Path) -> Iterator[bytes]:
             shown.update(len(chunk))
 
 
-def _tell_import(report: Row) -> None:
+def _tell_import(report: Row, of: str) -> None:
+    """What came of a file, `of` which it is where there are several."""
     outcomes = [row["outcome"] for row in report["conversations"]]
     imported, present = outcomes.count("imported"), outcomes.count("present")
-    click.echo(f"{imported} imported" + (f", {present} already here" if present else "") + ".")
+    click.echo(f"{of}{imported} imported" + (f", {present} already here" if present else "") + ".")
     for row in report["conversations"]:
         for name in row.get("lost_names", ()):
-            click.echo(f"{row['id']}: its name {name!r} means another conversation here.", err=True)
+            click.echo(f"{of}{row['id']}: its name {name!r} means another conversation here.", err=True)
         if row.get("lost_entries"):
-            click.echo(f"{row['id']}: {row['lost_entries']} entries were lost; a note stands for each.", err=True)
+            click.echo(f"{of}{row['id']}: {row['lost_entries']} entries were lost; a note stands for each.", err=True)
     for row in _refused(report):
-        click.echo(f"{row['id']}: not imported. {row['why']}", err=True)
+        click.echo(f"{of}{row['id']}: not imported. {row['why']}", err=True)
     for line in report["damaged"]:
-        click.echo(f"line {line['line']} is damaged: {line['why']}", err=True)
+        click.echo(f"{of}line {line['line']} is damaged: {line['why']}", err=True)
     if report["omitted"]:
-        click.echo(f"and {report['omitted']} more damaged lines", err=True)
+        click.echo(f"{of}and {report['omitted']} more damaged lines", err=True)
 
 
 def _refused(report: Row) -> list[Row]:
@@ -301,7 +335,7 @@ def list_keys(home: Path | None, *, as_json: bool) -> None:
 def revoke_key(home: Path | None, name: str) -> None:
     with gateway(home) as client:
         revoked = client.delete(path_of("v1", "keys", name))["revoked"]
-    click.echo(f"{revoked} {'key' if revoked == 1 else 'keys'} named {name!r} opens nothing any more.")
+    click.echo(f"{revoked} {'key opens' if revoked == 1 else 'keys open'} nothing any more: {name!r}.")
 
 
 # -- channels
@@ -312,6 +346,8 @@ def pair(home: Path | None, code: str | None, *, principal: str | None, remove: 
     with gateway(home) as client:
         if remove is not None:
             channel, _, sender = remove.partition("/")
+            if not channel or not sender:
+                raise BadInput("Say who, as CHANNEL/SENDER; `legato pair` lists them.")
             client.delete(path_of("v1", "pairings", channel, sender))
             click.echo(f"{sender} is a stranger on {channel} again.")
             return
@@ -321,7 +357,9 @@ def pair(home: Path | None, code: str | None, *, principal: str | None, remove: 
                 _print(rows)
             else:
                 for row in rows:
-                    click.echo(f"{row['channel']}/{row['sender']}  {row['name']}  speaks for {row['principal']}")
+                    click.echo(
+                        f"{row['channel']}/{row['sender']}  {one_line(row['name'])}  speaks for {row['principal']}"
+                    )
                 if not rows:
                     click.echo("Nobody is paired. Write to the bot; it answers with a code.", err=True)
             return
@@ -329,7 +367,8 @@ def pair(home: Path | None, code: str | None, *, principal: str | None, remove: 
     if as_json:
         _print(person)
     else:
-        click.echo(f"{person['name'] or person['sender']} on {person['channel']} now speaks for {person['principal']}.")
+        who = one_line(person["name"]) or person["sender"]
+        click.echo(f"{who} on {person['channel']} now speaks for {person['principal']}.")
 
 
 def deliveries(home: Path | None, *, resend: int | None, as_json: bool) -> None:
@@ -344,9 +383,8 @@ def deliveries(home: Path | None, *, resend: int | None, as_json: bool) -> None:
         _print(rows)
         return
     for row in rows:
-        click.echo(
-            f"{row['id']}  {_when(row['updated_at'])}  {row['channel']} {row['chat']}  {row['status']}: {row['error']}"
-        )
+        why = one_line(row["error"] or "")
+        click.echo(f"{row['id']}  {_when(row['updated_at'])}  {row['channel']} {row['chat']}  {row['status']}: {why}")
     if not rows:
         click.echo("Everything has arrived.", err=True)
 
@@ -380,7 +418,7 @@ def newest(client: Client) -> Row:
 
 def called(row: Row) -> str:
     """What people call a conversation."""
-    return str(row["title"] or row["name"] or row["preview"])
+    return one_line(row["title"] or row["name"] or row["preview"])
 
 
 def _choices(rows: list[Row], *, numbered: bool = False) -> str:

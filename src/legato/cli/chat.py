@@ -22,7 +22,8 @@ import click
 from legato.cli import care
 from legato.cli.client import Client, Refused, Way, path_of
 from legato.cli.line import Line
-from legato.cli.paint import Paint, plain, short
+from legato.cli.paint import Paint, short
+from legato.cli.plain import plain
 from legato.cli.screen import Offer, Screen
 from legato.cli.standing import Standing, described
 from legato.cli.teletype import Teletype

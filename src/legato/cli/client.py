@@ -24,7 +24,7 @@ from urllib.parse import quote, urlencode, urlsplit
 import click
 
 from legato.config import Config, home_key, load
-from legato.errors import BadConfig, LegatoError, StoreUnavailable
+from legato.errors import BadConfig, BadInput, LegatoError, StoreUnavailable
 
 PLACE = "url"
 """The file in the home that says where its gateway listens."""
@@ -34,6 +34,9 @@ PRIVATE = "private"
 
 ANOTHER_KEY = "delete the file and start the gateway again, which makes another."
 """What helps where the key of a home was revoked."""
+
+ANOTHERS_KEY = "Whoever looks after it makes one with `legato key create NAME`; set LEGATO_API_KEY to that."
+"""What helps where the gateway is not that of the home."""
 
 QUICK = 5.0
 CHUNK = 256 * 1024
@@ -60,7 +63,9 @@ class Client:
 
     def get(self, path: str, **query: Any) -> Any:
         given = {name: value for name, value in query.items() if value is not None}
-        return self._json("GET", f"{path}?{urlencode(given)}" if given else path)
+        with _said_in_text():
+            asked = urlencode(given)
+        return self._json("GET", f"{path}?{asked}" if given else path)
 
     def post(self, path: str, body: Any = None, *, key: str | None = None) -> Any:
         """What is sent again under the same key is done once."""
@@ -151,7 +156,7 @@ class Client:
             given |= {"Content-Type": "application/jsonl", "Transfer-Encoding": "chunked"}
         try:
             with _told_plainly(self.url):
-                sent = chunks if chunks is not None else json.dumps(body) if body is not None else None
+                sent = chunks if chunks is not None else _encoded(body) if body is not None else None
                 connection.request(method, path, sent, given, encode_chunked=chunks is not None)
                 response = connection.getresponse()
                 if response.status >= 400:
@@ -215,7 +220,8 @@ class Following:
 
 def path_of(*parts: str) -> str:
     """A path with its parts quoted."""
-    return "/" + "/".join(quote(part, safe="") for part in parts)
+    with _said_in_text():
+        return "/" + "/".join(quote(part, safe="") for part in parts)
 
 
 @contextmanager
@@ -241,7 +247,9 @@ def running(config: Config, patience: float | None = None) -> Client | None:
 def _opened(config: Config, url: str, patience: float | None) -> Client:
     """A gateway with the key that is configured, or the one of the home."""
     if config.client.key:
-        return Client(url, config.client.key, patience, "of LEGATO_API_KEY (client.key).")
+        return Client(url, config.client.key, patience, f"of LEGATO_API_KEY (client.key). {ANOTHERS_KEY}")
+    if config.client.url:
+        return Client(url, home_key(config.home), patience, f"in {config.home / 'key'}. {ANOTHERS_KEY}")
     return _opened_by_home(config.home, url, patience)
 
 
@@ -316,6 +324,8 @@ class Way:
             "--private",
             "--home",
             str(self.home),
+            "--host",
+            "127.0.0.1",
             "--port",
             "0",
         ]
@@ -364,7 +374,24 @@ def _told_plainly(where: str) -> Iterator[None]:
     try:
         yield
     except (OSError, http.client.HTTPException) as error:
-        raise StoreUnavailable(f"The gateway at {where} does not answer: {error}.") from error
+        why = (isinstance(error, OSError) and error.strerror) or error
+        raise StoreUnavailable(
+            f"The gateway at {where} does not answer: {why}. Start it, or check LEGATO_URL."
+        ) from error
+
+
+def _encoded(body: Any) -> bytes:
+    with _said_in_text():
+        return json.dumps(body, ensure_ascii=False).encode()
+
+
+@contextmanager
+def _said_in_text() -> Iterator[None]:
+    """A shell hands on any bytes; a gateway takes text."""
+    try:
+        yield
+    except UnicodeEncodeError as error:
+        raise BadInput("What was given is no text: it is not UTF-8.") from error
 
 
 def _event(block: bytes) -> tuple[str, dict[str, Any] | None] | None:

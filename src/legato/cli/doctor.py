@@ -99,7 +99,9 @@ def _channel(home: Path | None, named: str) -> Iterator[Check]:
     found = [name for name, channel in config.channels.items() if named in (name, channel.kind)]
     if not found:
         says = f"No channel {named!r} is configured."
-        advice = f'Write [channels.{named}] with kind = "{named}" into {config.home / "legato.toml"}; see docs/guide.'
+        kinds = [kind for kind in NEEDED if kind == named] or [*NEEDED]
+        chosen = " or ".join(f'"{kind}"' for kind in kinds)
+        advice = f"Write [channels.{named}] with kind = {chosen} into {config.home / 'legato.toml'}; see docs/guide."
         yield Check("channel", "problem", says, advice)
     gateway = client.running(config, PATIENCE)
     for name in found:

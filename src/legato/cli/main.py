@@ -192,7 +192,7 @@ def ask(
     from legato.cli import care  # noqa: PLC0415 - as above
 
     said = [" ".join(text)] if text else []
-    if not sys.stdin.isatty() and (piped := sys.stdin.read()).strip():
+    if not sys.stdin.isatty() and (piped := sys.stdin.buffer.read().decode(errors="surrogateescape")).strip():
         said.append(piped)
     care.ask(home, "\n\n".join(said), last=last, resume=resume, model=model, as_json=as_json)
 
@@ -332,10 +332,13 @@ def export(home: Path | None, output: Path | None, form: str | None, everything:
     care.export(home, what, everything=everything, form=form, output=output)
 
 
+readable_file = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
+
+
 @cli.command("import")
 @home_option
 @json_option
-@click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, allow_dash=True, path_type=Path))
+@click.argument("files", nargs=-1, required=True, type=readable_file)
 def import_files(home: Path | None, as_json: bool, files: tuple[Path, ...]) -> None:
     """Take in conversations that were exported, under the ids and names that they had."""
     from legato.cli import care  # noqa: PLC0415 - as above
@@ -408,7 +411,7 @@ def key() -> None:
 @key.command("create")
 @home_option
 @click.option("--principal", help="Whose conversations it opens; your own when not given.")
-@click.option("--scope", "scopes", multiple=True, help="What else it may do: admin. May be given again.")
+@click.option("--scope", "scopes", type=click.Choice(["admin"]), multiple=True, help="What else it may do.")
 @json_option
 @click.argument("name")
 def create_key(home: Path | None, principal: str | None, scopes: tuple[str, ...], as_json: bool, name: str) -> None:

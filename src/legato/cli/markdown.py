@@ -7,7 +7,8 @@ seen, and code is final line by line. So the work for an answer grows with its l
 
 import re
 
-from legato.cli.paint import Paint, bare, plain
+from legato.cli.paint import Paint, bare
+from legato.cli.plain import plain
 
 LIMIT = 3_000
 """Characters of a block that is rendered while it grows."""

@@ -21,6 +21,8 @@ from rich.syntax import Syntax
 from rich.text import Text
 from rich.theme import Theme
 
+from legato.cli.plain import plain
+
 THEME = Theme(
     {
         "markdown.h1": "bold underline",
@@ -42,14 +44,6 @@ LEAST = 20
 """Narrower than this, rows are not made; the terminal wraps them."""
 
 _PARSER = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"]).disable("reference")
-_CONTROL = {code: chr(0x2400 + code) for code in range(0x20)}  # pictures of them
-_CONTROL |= dict.fromkeys([*range(0x7F, 0xA0), *range(0xD800, 0xE000)], "\N{REPLACEMENT CHARACTER}")
-_CONTROL |= {ord("\n"): "\n", ord("\t"): "    ", ord("\r"): "", 0x2028: "\n", 0x2029: "\n"}
-
-
-def plain(text: str) -> str:
-    """Text that moves no cursor: lines are ended by newlines only."""
-    return text.translate(_CONTROL)
 
 
 def short(text: str, width: int) -> str:

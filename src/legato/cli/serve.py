@@ -6,6 +6,7 @@ started it, and drains also when that one is gone: its standard input ends then.
 """
 
 import asyncio
+import errno
 import gc
 import os
 import signal
@@ -21,7 +22,7 @@ import uvicorn
 import uvloop
 
 from legato import logs
-from legato.api import http
+from legato.api import http, offers
 from legato.api.door import Api, Doorway
 from legato.api.keys import RecentKeys
 from legato.api.wire import Caller
@@ -48,10 +49,8 @@ def run_server(
         listener = _listen(config)
     except (OSError, UnicodeError) as error:  # a name that is none is a UnicodeError
         uvloop.run(_open_and_close(config))  # a home that is already served is the better explanation
-        raise StoreUnavailable(
-            f"Cannot listen on {config.server.host}:{config.server.port}: {_why(error)}. Another "
-            f"program may use the port; choose another with --port or LEGATO_SERVER__PORT."
-        ) from error
+        where = f"{config.server.host}:{config.server.port}"
+        raise StoreUnavailable(f"Cannot listen on {where}: {_why(error)}. {_advice(error)}") from error
     with listener:
         uvloop.run(_serve(config, listener, private, toolsets or {}))
 
@@ -60,6 +59,12 @@ def _why(error: OSError | UnicodeError) -> str:
     """In the system's words; those of a name that cannot be found have no number that it knows."""
     number = error.errno if isinstance(error, OSError) else None
     return os.strerror(number) if number is not None and number > 0 else str(error)
+
+
+def _advice(error: OSError | UnicodeError) -> str:
+    if isinstance(error, OSError) and error.errno in (errno.EADDRINUSE, errno.EACCES):
+        return "Another program may use the port; choose another with --port or LEGATO_SERVER__PORT."
+    return "Choose an address of this machine with --host or LEGATO_SERVER__HOST."
 
 
 async def _open_and_close(config: Config) -> None:
@@ -84,7 +89,15 @@ async def _serve(config: Config, listener: socket.socket, private: bool, toolset
             Api(app.gateway, app.care, app.roster, app.exchange, RecentKeys(check_key), config.server.max_body, doorway)
         )
         server = _Server(
-            uvicorn.Config(asgi, log_config=None, access_log=False, proxy_headers=False, timeout_graceful_shutdown=5)
+            uvicorn.Config(
+                asgi,
+                http=offers.Http,
+                ws="none",
+                log_config=None,
+                access_log=False,
+                proxy_headers=False,
+                timeout_graceful_shutdown=5,
+            )
         )
         draining = _drain_on_signals(app, server, private)
         banner = _banner(config, listener)

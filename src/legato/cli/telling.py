@@ -12,7 +12,8 @@ from datetime import datetime
 from typing import Any
 
 from legato.cli.markdown import MarkdownStream
-from legato.cli.paint import Paint, plain, short
+from legato.cli.paint import Paint, short
+from legato.cli.plain import plain
 
 Event = dict[str, Any]
 Item = dict[str, Any]

@@ -150,9 +150,11 @@ class Rewind(Body, frozen=True, tag="rewind"):
 
 
 class Pin(Body, frozen=True, tag="pin"):
-    """Keeps the entry at position `at` verbatim in the context, whatever is compacted."""
+    """Keeps the entry at position `at` verbatim in the context, whatever is compacted; one `with_summary` only as long
+    as the compaction that it was written with is in force."""
 
     at: int
+    with_summary: bool = False
 
 
 class Hide(Body, frozen=True, tag="hide"):
@@ -188,6 +190,8 @@ def kind_of(body: Body) -> str:
 def span_of(body: Body) -> tuple[int | None, int | None]:
     """The positions (first, last) a body points at, as the log's columns keep them."""
     match body:
+        case Pin(at=at, with_summary=True):
+            return at, at
         case Compaction(upto=ref) | Expand(of=ref) | Rewind(to=ref) | Pin(at=ref) | Remove(at=ref):
             return None, ref
         case Hide(first=first, last=last):

@@ -4,7 +4,7 @@ Pure functions over the entries of a context and the size of each. A fold never 
 the latest input stays verbatim; so do the last exchanges, as far as they fit.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from msgspec import Struct, structs
 
@@ -24,18 +24,25 @@ class Fold(Struct, frozen=True):
     pins: tuple[int, ...]
 
 
-def fold(entries: Sequence[Entry], after: int, size: Size, keep: int, exchanges: int = EXCHANGES) -> Fold | None:
+def fold(
+    entries: Sequence[Entry],
+    after: int,
+    size: Size,
+    keep: int,
+    exchanges: int = EXCHANGES,
+    kept: Collection[int] = (),
+) -> Fold | None:
     """Fold the entries after position `after`, so that at most so many of the last exchanges, and of them at most
-    `keep` tokens, stay verbatim; None when there is nothing to fold. Entries at or before `after` were pinned and stay
-    as they are."""
-    fresh = [entry for entry in entries if entry.seq > after]
+    `keep` tokens, stay verbatim; None when there is nothing to fold. Of the entries before, those that the last fold
+    `kept` are folded now, unless they are still the latest input; others were pinned by someone and stay."""
+    fresh = [entry for entry in entries if entry.seq > after or entry.seq in kept]
     whole = whole_places(fresh)
     cut = _between_exchanges(fresh, whole, size, keep, exchanges)
     if cut is None:
         cut = _between_steps(fresh, whole, size, keep)
     if cut == 0:
         return None
-    upto = fresh[cut - 1].seq
+    upto = max(after, fresh[cut - 1].seq)
     pins = [entry.seq for entry in _latest_input(fresh) if entry.seq <= upto]
     folded = tuple(entry for entry in fresh[:cut] if entry.seq not in pins)
     return Fold(upto, folded, tuple(pins)) if any(isinstance(entry.body, Item) for entry in folded) else None

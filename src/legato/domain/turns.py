@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from msgspec import Struct, field, structs
 
+from legato.domain.attachments import Blob
 from legato.domain.entries import AnyBody, Draft, Entry, Message, Note, Tool, ToolResult, View
 from legato.domain.handles import Address, ById, External, Slug
 from legato.domain.ids import ConversationId, PrincipalId, TurnId, new_turn_id
@@ -147,7 +148,7 @@ class Dedup(Struct, frozen=True):
 class Submission(Struct, frozen=True, kw_only=True):
     """A turn that wants to be admitted. The same `dedup_key` is admitted once; with another `request_hash` it is
     refused. A `retry` without a key is the same as an equal request a moment ago. `turn_id` is the id it gets if it is
-    admitted now; one that was admitted before has kept its own."""
+    admitted now; one that was admitted before has kept its own. `blobs` are the bytes that its input refers to."""
 
     principal: PrincipalId
     target: Target
@@ -159,6 +160,7 @@ class Submission(Struct, frozen=True, kw_only=True):
     retry: bool = False
     conversation_kind: str = "chat"
     turn_id: TurnId = field(default_factory=new_turn_id)
+    blobs: tuple[Blob, ...] = ()
 
 
 class Lease(Struct, frozen=True):

@@ -3,7 +3,8 @@
 People see the *transcript*: everything that no rewind hides and that was not removed. Models see the *context*. An
 entry is in the context when it is in the transcript and the newest control that speaks of it lets it in:
 
-- a `hide` that covers it takes it out; a `pin` of it keeps it in, verbatim, in its place;
+- a `hide` that covers it takes it out; a `pin` of it keeps it in, verbatim, in its place (one that was written with a
+  compaction, until there is a newer compaction);
 - otherwise it is in when it comes after what the newest compaction stands for.
 
 Only living controls count: one that was itself rewound, or voided by a living `expand`, says nothing any more.
@@ -22,6 +23,8 @@ ControlKind = Literal["setup", "compaction", "expand", "rewind", "pin", "hide", 
 
 
 VOIDABLE = ("compaction", "pin", "hide", "remove")
+REVIVING = ("expand", "rewind")
+"""Where none of these is, a compaction or a setup is dead once there is a newer one."""
 
 
 class Control(Struct, frozen=True):
@@ -34,11 +37,13 @@ class Control(Struct, frozen=True):
 
 
 class Context(Struct, frozen=True):
-    """What a model sees: the setup in force, the compaction that stands for the past, and the spans read verbatim."""
+    """What a model sees: the setup in force, the compaction that stands for the past, and the spans read verbatim. What
+    it `kept` of them is there as long as that compaction is in force."""
 
     setup: int | None
     summary: int | None
     spans: tuple[Span, ...]
+    kept: tuple[int, ...] = ()
 
 
 def transcript(head: int, controls: Iterable[Control]) -> tuple[Span, ...]:
@@ -56,15 +61,19 @@ def context(head: int, controls: Iterable[Control]) -> Context:
     alive, living = _alive(head, controls)
     summary = next((c for c in reversed(living) if c.kind == "compaction"), None)
     spans = [(max(a, summary.ref + 1), b) for a, b in alive if b > summary.ref] if summary else list(alive)
+    living = [c for c in living if not (c.kind == "pin" and c.first and summary and c.seq < summary.seq)]
     for control in living:
         if control.kind == "hide":
             spans = _without(spans, control.first, control.ref)
         elif control.kind == "pin" and _within(control.ref, alive) and not _within(control.ref, spans):
             spans = sorted([*spans, (control.ref, control.ref)])
+    pins = [c for c in living if c.kind == "pin"]
+    kept = {c.ref for c in pins if c.first} - {c.ref for c in pins if not c.first}
     return Context(
         setup=next((c.seq for c in reversed(living) if c.kind == "setup"), None),
         summary=summary.seq if summary else None,
         spans=tuple(spans),
+        kept=tuple(sorted(ref for ref in kept if summary and ref <= summary.ref and _within(ref, spans))),
     )
 
 

@@ -258,8 +258,7 @@ async def _model(desk: Desk, name: str) -> Reply:
         near = difflib.get_close_matches(name, names, 1, 0.4)
         hint = f"Did you mean {near[0]}?" if near else f"There are: {', '.join(names)}."
         raise BadInput(f"Nobody is called {name!r}. {hint}")
-    settings = {**desk.here.settings, "agent": name}
-    made = await desk.gateway.change_settings(desk.principal, ById(desk.here.id), settings, dedup=desk.dedup)
+    made = await desk.gateway.change_settings(desk.principal, ById(desk.here.id), {"agent": name}, dedup=desk.dedup)
     return Reply(f"{name} answers here from now on.", made.conversation)
 
 

@@ -3,13 +3,14 @@
 A summary is made in the background after a turn, when the context has grown past a share of the model's window, and
 inside a turn only where the request would not fit. It stands on the summary before it. No lease is held while the
 model writes it: a short upkeep turn publishes it, unless another control came first. What was done to the outside
-world is listed by us, not by the model.
+world is listed by us, not by the model: the newest calls one by one, as many as an eighth of the window holds.
 
 A summary that fails leaves the view as it was, and a note that says why; the next try waits until the context has
 grown. Meanwhile requests are trimmed without a model, so that every turn is answered.
 """
 
 import asyncio
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import aclosing
 
@@ -42,6 +43,8 @@ FAILED = "compaction failed"
 LEFT_OUT = "left out"
 GROWTH = 0.1  # of the window: so much must be said before a failed summary is tried again
 SHORT = 200  # tokens: of less than that a summary may well be longer
+ACTIONS = 8  # a part of the window, for what was done: the list grows with every call, and the window does not
+EARLIER = "earlier calls, which the log alone has"
 LONGEST_OUTPUT = 4_000  # characters of one tool's output that the summariser reads
 
 INSTRUCTIONS = """\
@@ -50,6 +53,8 @@ few words and in the language of the conversation: what the user wants; decision
 promises; names, numbers, dates, files and addresses exactly as they were said; what was found out; what the user likes
 and dislikes. Leave out greetings and what has been superseded. Where a summary of an earlier part is given, carry on
 everything in it that still matters. Write only the summary."""
+
+_TIMES = re.compile(r" \(× (\d+)\)$")
 
 
 class CompactionSettings(Struct, frozen=True):
@@ -129,7 +134,7 @@ class Compactor:
     def plan(self, view: View, keep: int, *, exchanges: int = EXCHANGES) -> Fold | None:
         """What a summary would stand for now."""
         after = view.summary.upto if view.summary is not None else 0
-        return fold(view.entries, after, tokens.of_body, keep, exchanges)
+        return fold(view.entries, after, tokens.of_body, keep, exchanges, view.seen.kept)
 
     async def worth_trying(self, view: View, cast: Cast) -> bool:
         """Whether enough was said since a summary failed."""
@@ -163,16 +168,17 @@ class Compactor:
         if after >= before >= SHORT:
             raise SummaryFailed(f"The summary has {after} tokens, what it stands for {before}.")
         done = (*(earlier.actions if earlier is not None else ()), *actions(folded))
+        left = [entry.seq for entry in plan.entries if entry.seq > upto]
         body = Compaction(
-            plan.upto if len(folded) == len(plan.entries) else upto,
+            max(upto, earlier.upto if earlier is not None else 0) if left else plan.upto,
             text,
             by=self._settings.model or cast.name,
             why=why,
-            actions=_merged(done),
+            actions=_fitting(_merged(done), await self.window(cast) // ACTIONS),
             before=before,
             after=after,
         )
-        pins = [draft(Pin(seq)) for seq in plan.pins if seq <= body.upto]
+        pins = [draft(Pin(seq, with_summary=True)) for seq in (*left, *plan.pins) if seq <= body.upto]
         return Compacted((draft(body), *pins), usage)
 
     async def _extended(
@@ -247,14 +253,25 @@ def failure_note(error: SummaryFailed) -> Draft:
 def _merged(lines: Iterable[str]) -> tuple[str, ...]:
     """The same line in a row is told once, with its number."""
     merged: list[tuple[str, int]] = []
-    for line in lines:
-        text, _, times = line.partition(" (× ")
-        number = int(times[:-1]) if times[:-1].isdigit() else 1
+    for text, number in map(_counted, lines):
         if merged and merged[-1][0] == text:
             merged[-1] = text, merged[-1][1] + number
         else:
             merged.append((text, number))
     return tuple(text if number == 1 else f"{text} (× {number})" for text, number in merged)
+
+
+def _counted(line: str) -> tuple[str, int]:
+    found = _TIMES.search(line)
+    return (line[: found.start()], int(found[1])) if found else (line, 1)
+
+
+def _fitting(lines: Sequence[str], room: int) -> tuple[str, ...]:
+    """The newest lines that fit; of those before them, how many there were."""
+    first = len(lines)
+    while first and (room := room - tokens.count(lines[first - 1]) - 2) >= 0:
+        first -= 1
+    return _merged([*(f"{EARLIER} (× {_counted(line)[1]})" for line in lines[:first]), *lines[first:]])
 
 
 def _groups(entries: Sequence[Entry], room: int) -> Iterator[Sequence[Entry]]:

@@ -118,7 +118,7 @@ class Deliverer:
                     await self._doubt()
                     await self._send_all()
                 except Exception as error:  # noqa: BLE001 - the channel pump: it goes on
-                    logger.error("delivering failed", channel=self._channel.kind, error=told(error))
+                    logger.error("delivering failed", channel=self._channel.account, error=told(error))
                     await asyncio.sleep(LOOK_EVERY)
                 with suppress(TimeoutError):
                     async with asyncio.timeout(LOOK_EVERY):
@@ -241,7 +241,7 @@ class Deliverer:
         """Write down what came of it, if it is still ours to say."""
         ours = await self._db.write(outbox.settle, delivery.id, self._node, status, message, **more)
         if ours:
-            metrics.DELIVERED.labels(self._channel.kind, "again" if status == "pending" else status).inc()
+            metrics.DELIVERED.labels(self._channel.account, "again" if status == "pending" else status).inc()
         return ours
 
 

@@ -28,7 +28,7 @@ from legato.engine.resets import Reset
 from legato.engine.worker import Worker
 from legato.errors import LegatoError, NotFound
 from legato.logs import logger
-from legato.store import blobs, directory, identities, inbox, nodes
+from legato.store import directory, identities, inbox, nodes
 from legato.store.database import Database
 
 BACKOFF = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
@@ -236,16 +236,16 @@ class _Line:
     async def _receive(self, principal: PrincipalId, messages: list[Inbound], *, aside: bool = False) -> None:
         """Admit messages as one turn; said aside in a group, they are kept and nobody answers."""
         address = messages[0].address
-        await self._db.write(blobs.put, principal, [a.blob for message in messages for a in message.attached])
 
         def submission_of(fresh: list[MessageKey]) -> Submission:
             said = [message for message in messages if message.key in fresh]
             drafts = tuple(_draft(message) for message in said)
+            blobs = tuple(attached.blob for message in said for attached in message.attached)
             if aside:
-                return Submission(principal=principal, target=address, input=Input(drafts), kind="upkeep")
+                return Submission(principal=principal, target=address, input=Input(drafts), kind="upkeep", blobs=blobs)
             reply_to = said[-1].message if said[-1].group else None
             given = Input(drafts, origin=address.value, reply_to=reply_to)
-            return Submission(principal=principal, target=address, input=given, busy=self._settings.busy)
+            return Submission(principal=principal, target=address, input=given, busy=self._settings.busy, blobs=blobs)
 
         received = await self._gateway.receive(
             address, [message.key for message in messages], submission_of, self._settings.reset.due

@@ -72,15 +72,15 @@ class Gateway(Upkeep):
         return await self._worker.detach(self._admit(submission))
 
     async def _without_bytes(self, submission: Submission) -> Submission:
-        """The same with references to blobs, which are kept first, where it had bytes."""
+        """The same with references to blobs, which go along with it, where it had bytes."""
         blobs: dict[str, Blob] = {}
 
         def take_out() -> tuple[Draft, ...]:
             return tuple(Draft(d.id, detach(d.body, blobs)) for d in submission.input.drafts)
 
         drafts = await asyncio.to_thread(take_out)  # large ones take a while
-        await self._db.write(store_blobs.put, submission.principal, list(blobs.values()))
-        return structs.replace(submission, input=structs.replace(submission.input, drafts=drafts))
+        given = structs.replace(submission.input, drafts=drafts)
+        return structs.replace(submission, input=given, blobs=tuple(blobs.values()))
 
     async def _admit(self, submission: Submission) -> Turn:
         with self._worker.room() as node:
@@ -287,6 +287,11 @@ class Gateway(Upkeep):
         """What people see of a conversation."""
         conversation = await self.find(principal, handle)
         return await self._with_bytes(principal, await self._db.read(log.read_transcript, conversation.id))
+
+    async def told_of(self, principal: PrincipalId, handle: Handle) -> list[Entry]:
+        """The same without what is under way: followers see that live, everybody else once it has ended."""
+        conversation = await self.find(principal, handle)
+        return await self._with_bytes(principal, await self._db.read(turns.told_of, conversation.id))
 
     async def context(self, principal: PrincipalId, handle: Handle) -> View:
         """What the model sees of a conversation."""

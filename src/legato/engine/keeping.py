@@ -99,10 +99,10 @@ class Keeping(ABC):
         return await self._once(principal, dedup, lambda tx: _create(tx, principal, settings, name))
 
     async def change_settings(
-        self, principal: PrincipalId, handle: Handle, settings: dict[str, Any], *, dedup: Dedup | None = None
+        self, principal: PrincipalId, handle: Handle, changes: dict[str, Any], *, dedup: Dedup | None = None
     ) -> Made:
-        """Replace what is kept beside the log."""
-        return await self._once(principal, dedup, lambda tx: directory.change_settings(tx, principal, handle, settings))
+        """Change some of what is kept beside the log."""
+        return await self._once(principal, dedup, lambda tx: directory.change_settings(tx, principal, handle, changes))
 
     async def _once(
         self, principal: PrincipalId, dedup: Dedup | None, make: Callable[[Tx], Awaitable[Conversation]]
@@ -285,7 +285,7 @@ async def _delete(tx: Tx, principal: PrincipalId, handle: Handle) -> tuple[Conve
 async def _fork(
     tx: Tx, principal: PrincipalId, handle: Handle, at: int | None, name: Name | None = None
 ) -> Conversation:
-    origin = await directory.find(tx, principal, handle)
+    origin = await directory.find(tx, principal, handle, lock=True)
     base = origin.head_seq if at is None else at
     if not 0 <= base <= origin.head_seq:
         raise BadInput(f"There is no position {base}; the log ends at {origin.head_seq}.", param="at")

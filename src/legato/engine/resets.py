@@ -4,6 +4,7 @@ Whether a reset is due is asked when somebody speaks, and answered by when someb
 changes nothing, and what was due happens once.
 """
 
+from contextlib import suppress
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
@@ -40,6 +41,9 @@ def parse(text: str, zone: str) -> Reset:
     words = text.split()
     try:
         ZoneInfo(zone)
+    except (ValueError, KeyError, OSError) as error:
+        raise BadConfig(f"'{zone}' is no time zone; one looks like Europe/Berlin.") from error
+    with suppress(ValueError):
         if words in ([], ["none"]):
             return Reset()
         if len(words) == 2 and words[0] == "idle" and float(words[1]) > 0:
@@ -47,6 +51,4 @@ def parse(text: str, zone: str) -> Reset:
         if len(words) == 2 and words[0] == "daily":
             struck = datetime.strptime(words[1], "%H:%M")
             return Reset(day=(struck.hour, struck.minute), zone=zone)
-    except (ValueError, KeyError, OSError) as error:
-        raise BadConfig(f"'{text}' in '{zone}' is no time for a reset: {error}.") from error
     raise BadConfig(f"'{text}' is no time for a reset. Say 'none', 'idle 30' (minutes) or 'daily 04:00'.")

@@ -102,6 +102,7 @@ class Step:
 
     def close(self, *, incomplete: bool) -> Iterator[AnyEvent]:
         """Tell what was held back, and close what is open. When the step was cut off, what was growing is incomplete.
+        A call that many servers send without a word of arguments has none, in the JSON that whoever reads it expects.
         These events belong into the transaction that writes the entries: nobody is told of an end that a crash could
         take back."""
         for item in (self._prose, *self._calls.values()):
@@ -111,6 +112,8 @@ class Step:
         for item in self._items:
             if not item.closed:
                 item.closed = True
+                if item.call is not None and not item.incomplete and not item.text:
+                    yield from self._grow(item, "{}")
                 if item.held:
                     yield from (self._opened(item), Delta(item.index, item.text))
                 yield Closed(item.index, item.incomplete)

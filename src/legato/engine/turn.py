@@ -42,7 +42,7 @@ from legato.engine.pasts import Kept, Pasts
 from legato.engine.protocols import ModelRequest
 from legato.engine.roster import Cast, Roster
 from legato.engine.step import Step
-from legato.errors import ContextTooLarge, Defect, LeaseLost, LegatoError, StoreUnavailable
+from legato.errors import ContextTooLarge, Defect, LeaseLost, LegatoError, StoreUnavailable, Unreadable
 from legato.logs import logger
 from legato.store import blobs, log, turns
 from legato.store.database import Database, Hint, Tx
@@ -88,8 +88,8 @@ class TurnRun:
         """Run to the end; None when the turn left this process without ending."""
         ending: Ending | None = None
         try:
+            told = (await self._db.read(turns.events_from, self.turn.id, 0))[1] if self.lease.begun else []
             async with asyncio.TaskGroup() as group:
-                told = (await self._db.read(turns.events_from, self.turn.id, 0))[1] if self.lease.begun else []
                 self._step = Step(next_index(told), frozenset(tool.name for tool in self.turn.input.options.tools))
                 self._journal = Journal(self._db, self._live, self._pump, self.lease, len(told))
                 self._live.begin(self.turn.id, len(told))
@@ -99,6 +99,10 @@ class TurnRun:
                 finally:
                     self._journal.close()
                 watching.cancel()
+            return ending
+        except Unreadable as error:  # what followers were told before: nothing can go on from there
+            outcome = Outcome(status="failed", usage=self._usage, failure=Failure.of(error))
+            ending = await self._db.write(turns.finish, self.lease, outcome)
             return ending
         except ExceptionGroup as errors:
             if errors.subgroup(LeaseLost):

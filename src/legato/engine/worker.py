@@ -239,7 +239,9 @@ class Worker:
             with bound(conversation=turn.conversation_id, turn=turn.id):
                 logger.info("turn started", attempt=turn.attempts)
                 ending = await run.run()
-                logger.info("turn ended", status=ending.turn.status if ending else "left")
+                failure = ending.turn.failure if ending else None
+                why = {"code": failure.code} if failure else {}
+                logger.info("turn ended", status=ending.turn.status if ending else "left", **why)
         finally:
             del self._running[turn.id]
             metrics.RUNNING.set(len(self._running))
@@ -313,7 +315,8 @@ class Worker:
     async def _empty_trash(self) -> None:
         """Purge what has been in the trash for long enough."""
         for principal, found in await self._db.read(trash.expired, self._settings.keep_deleted, 100):
-            with suppress(NotFound, Conflict):  # another process was quicker, or a turn of it is still stopping
+            # another process was quicker, or a turn of it is still stopping; one that cannot go keeps no other
+            with _chore("purging"), suppress(NotFound, Conflict):
                 await self._db.write(trash.purge, principal, found)
                 self.pasts.drop(found)
                 logger.info("purged", conversation=found)

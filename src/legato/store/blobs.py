@@ -1,4 +1,8 @@
-"""Blobs: images and files by reference, never inline in the log. The same bytes of one owner are kept once."""
+"""Blobs: images and files by reference, never inline in the log. The same bytes of one owner are kept once.
+
+They are put in the transaction that writes what refers to them, and held until it ends: a purge of the last other thing
+that refers to them waits, and then sees that they are in use.
+"""
 
 from collections.abc import Iterable
 
@@ -9,7 +13,7 @@ from legato.store.database import Tx, one
 
 async def put(tx: Tx, principal: PrincipalId, blobs: Iterable[Blob]) -> None:
     """Keep some bytes."""
-    for blob in blobs:
+    for blob in sorted(blobs, key=lambda blob: blob.sha256):  # one order of locks
         await tx.run(
             "add_blob",
             principal=principal,

@@ -169,9 +169,10 @@ async def rename(tx: Tx, principal: PrincipalId, handle: Handle, title: str) -> 
     return await find(tx, principal, ById(conversation.id))
 
 
-async def change_settings(tx: Tx, principal: PrincipalId, handle: Handle, settings: dict[str, Any]) -> Conversation:
-    """Replace what is kept beside the log."""
+async def change_settings(tx: Tx, principal: PrincipalId, handle: Handle, changes: dict[str, Any]) -> Conversation:
+    """Change some of what is kept beside the log; the rest stays."""
     conversation = await find(tx, principal, handle, lock=True)
+    settings = {**conversation.settings, **changes}
     await tx.run("change_settings", id=conversation.id, settings=json.encode(settings).decode())
     return await find(tx, principal, ById(conversation.id))
 

@@ -14,10 +14,9 @@ def written(path: Path) -> Iterator[Path]:
     """A place to write a file in. It gets its name when it is whole and on the disk; otherwise nothing is left."""
     with _begun(path) as part:
         yield part
-        with _told(path):
-            sync(part)
-            part.replace(path)
-            sync(path.parent)
+        sync(part)
+        part.replace(path)
+        sync(path.parent)
 
 
 @asynccontextmanager
@@ -25,10 +24,9 @@ async def writing(path: Path) -> AsyncIterator[Path]:
     """The same, while others go on: the disk takes its time for a large file."""
     with _begun(path) as part:
         yield part
-        with _told(path):
-            await asyncio.to_thread(sync, part)
-            part.replace(path)
-            await asyncio.to_thread(sync, path.parent)
+        await asyncio.to_thread(sync, part)
+        part.replace(path)
+        await asyncio.to_thread(sync, path.parent)
 
 
 @contextmanager
@@ -36,19 +34,11 @@ def _begun(path: Path) -> Iterator[Path]:
     part = path.with_name(path.name + ".part")
     try:
         os.close(os.open(part, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600))
-    except OSError as error:
-        raise StoreUnavailable(f"{part} cannot be written: {error.strerror}.") from error
-    try:
-        yield part
-    finally:
-        for leftover in (part, part.with_name(part.name + "-journal")):
-            leftover.unlink(missing_ok=True)
-
-
-@contextmanager
-def _told(path: Path) -> Iterator[None]:
-    try:
-        yield
+        try:
+            yield part
+        finally:
+            for leftover in (part, part.with_name(part.name + "-journal")):
+                leftover.unlink(missing_ok=True)
     except OSError as error:
         raise StoreUnavailable(f"{path} cannot be written: {error.strerror}.") from error
 

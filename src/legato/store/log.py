@@ -88,12 +88,25 @@ async def lineage(tx: Tx, conversation_id: ConversationId) -> list[Stretch]:
     return [Stretch(*row) for row in await tx.run("lineage", id=conversation_id)]
 
 
-async def controls(tx: Tx, stretches: Iterable[Stretch]) -> list[Control]:
-    """Every control entry and setup of a lineage, in order."""
+async def controls(tx: Tx, stretches: Sequence[Stretch], upto: int | None = None) -> list[Control]:
+    """The control entries and setups of a lineage, or of its beginning, that can have a say in what is seen: of a
+    long log with many summaries only the last, as long as nothing was undone."""
+    found = await _controls(tx, "newest_controls", stretches, upto)
+    if any(control.kind in window.REVIVING for control in found):
+        return await _controls(tx, "controls", stretches, upto)
+    return found
+
+
+async def _controls(tx: Tx, which: str, stretches: Sequence[Stretch], upto: int | None) -> list[Control]:
     return [
         Control(*row)
-        for stretch in stretches
-        for row in await tx.run("controls", conversation=stretch.conversation_id, after=stretch.base, upto=stretch.upto)
+        for part in stretches
+        for row in await tx.run(
+            which,
+            conversation=part.conversation_id,
+            after=part.base,
+            upto=part.upto if upto is None else min(part.upto, upto),
+        )
     ]
 
 
@@ -127,7 +140,7 @@ async def _written(tx: Tx, stretches: Iterable[Stretch], upto: int) -> tuple[int
 
 
 async def _view(tx: Tx, stretches: Sequence[Stretch], upto: int | None, known: Known | None) -> View:
-    found = await controls(tx, stretches)
+    found = await controls(tx, stretches, upto)
     head = stretches[-1].upto if upto is None else upto
     seen = context(head, found)
     after = known.upto if known is not None and window.known(seen, known.upto) == known else 0
@@ -211,7 +224,7 @@ async def receipt(tx: Tx, turn: Turn) -> Receipt:
     shown = {entry.seq for entry in view.entries}
     unseen = [
         seq
-        for first, last in transcript(head, await controls(tx, stretches))
+        for first, last in transcript(head, await controls(tx, stretches, head))
         for seq in range(first, last + 1)
         if seq not in shown
     ]

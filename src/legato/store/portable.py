@@ -46,12 +46,12 @@ async def export_all(db: Database, principal: PrincipalId) -> AsyncIterator[Line
     while page := await db.read(_next_ones, principal, created_at, last):
         for conversation in page:
             created_at, last = conversation.created_at, conversation.id
-            for stretch in (await db.read(log.lineage, conversation.id))[:-1]:
-                if stretch.conversation_id not in told:  # deleted, and read by this one still
-                    async for line in _exported(db, principal, stretch.conversation_id, stretch.upto):
-                        yield line
             told.add(conversation.id)
             try:
+                for stretch in (await db.read(log.lineage, conversation.id))[:-1]:
+                    if stretch.conversation_id not in told:  # deleted, and read by this one still
+                        async for line in _exported(db, principal, stretch.conversation_id, stretch.upto):
+                            yield line
                 async for line in _exported(db, principal, conversation.id, None):
                     yield line
             except Unreadable as error:  # the rest of it is lost, the other conversations are not
@@ -205,6 +205,8 @@ def _may_fill(principal: PrincipalId, head: ConversationLine, known: Row) -> boo
     if is_purged:
         if (parent, base) != (head.parent_id, head.base_seq):
             raise Conflict(f"What is left here of {head.id} begins elsewhere.")
+        if present_head > head.head_seq:
+            raise Conflict(f"Forks here read {head.id} up to {present_head}, and what comes ends at {head.head_seq}.")
         return True
     if is_deleted:
         raise Conflict(f"{head.id} is in the trash; restore it, or purge it first.")

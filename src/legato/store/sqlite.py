@@ -138,21 +138,19 @@ class Sqlite:
     async def backup(self, path: Path) -> None:
         if self._closed:
             raise StoreUnavailable("The database is closed.")
-        connection = self._connect(writable=False)
         try:
-            connection.execute("pragma query_only = off")  # it would also refuse to write the other file
-            async with writing(path) as part:
-                vacuum = asyncio.ensure_future(asyncio.to_thread(connection.execute, "vacuum into ?", (str(part),)))
-                try:
-                    await asyncio.shield(vacuum)
-                except asyncio.CancelledError:
-                    connection.interrupt()
-                    await asyncio.wait({vacuum})
-                    raise
+            with contextlib.closing(self._connect(writable=False)) as connection:
+                connection.execute("pragma query_only = off")  # it would also refuse to write the other file
+                async with writing(path) as part:
+                    vacuum = asyncio.ensure_future(asyncio.to_thread(connection.execute, "vacuum into ?", (str(part),)))
+                    try:
+                        await asyncio.shield(vacuum)
+                    except asyncio.CancelledError:
+                        connection.interrupt()
+                        await asyncio.wait({vacuum})
+                        raise
         except apsw.Error as error:
             raise self._translated(error) from error
-        finally:
-            connection.close()
 
     def tell(self, hint: Hint) -> None:
         """There is no other process on this file."""

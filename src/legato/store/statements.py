@@ -5,14 +5,17 @@ given twice with the database's name in brackets. Parameters are written `:name`
 """
 
 import re
+from collections.abc import Callable
 from functools import cache
 from importlib.resources import files
-from typing import Literal
+from operator import itemgetter
+from typing import Literal, get_args
 
 from msgspec import Struct
 
 from legato.domain.conversations import Conversation
 from legato.domain.turns import Turn
+from legato.domain.window import ControlKind
 from legato.errors import Defect
 
 Dialect = Literal["sqlite", "postgres"]
@@ -42,6 +45,7 @@ _MACROS: dict[Dialect, dict[str, str]] = {
 _COLUMNS = {
     "turn": ", ".join(Turn.__struct_fields__),
     "conversation": ", ".join(Conversation.__struct_fields__),
+    "is_control": f"kind in ({', '.join(repr(kind) for kind in get_args(ControlKind))})",  # as the index says it
     "entry": "seq, id, turn_id, body, created_at",
     "delivery": "id, turn_id, address, body, status, attempts, platform_message_id, parts_sent",
 }
@@ -56,11 +60,12 @@ class Statement(Struct, frozen=True):
     name: str
     text: str
     params: tuple[str, ...]
+    pick: Callable[[dict[str, object]], tuple[object, ...]]
 
     def bind(self, values: dict[str, object]) -> tuple[object, ...]:
         if len(values) != len(self.params):
             raise Defect(f"statement {self.name} takes {self.params}, was given {tuple(values)}")
-        return tuple([values[name] for name in self.params])
+        return self.pick(values)
 
 
 @cache
@@ -89,7 +94,15 @@ def compile_statement(name: str, text: str, dialect: Dialect) -> Statement:
             params.append(match[1])
         return f"{'?' if dialect == 'sqlite' else '$'}{params.index(match[1]) + 1}"
 
-    return Statement(name, _PARAM.sub(place, text), tuple(params))
+    compiled = _PARAM.sub(place, text)
+    return Statement(name, compiled, tuple(params), _picking(params))
+
+
+def _picking(names: list[str]) -> Callable[[dict[str, object]], tuple[object, ...]]:
+    """Takes the parameters in order; every statement that runs goes through it."""
+    if len(names) > 1:
+        return itemgetter(*names)
+    return lambda values: tuple(values[name] for name in names)
 
 
 def expand_macros(text: str, dialect: Dialect) -> str:

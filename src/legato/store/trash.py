@@ -87,8 +87,8 @@ async def _cut(tx: Tx, conversation: Conversation) -> None:
     else:
         await tx.run("empty_turns", id=conversation.id, keep=keep)
         await tx.run("shorten_conversation", id=conversation.id, keep=keep)
-    for fork, _ in forks:
-        await tx.run("orphan_turns", id=fork)
+    for left in (conversation.id, *(fork for fork, _ in forks)):
+        await tx.run("orphan_turns", id=left)
     if conversation.parent_id is not None and await one(tx.run("is_purged", id=conversation.parent_id)):
         [row] = await tx.run("lock_conversation", id=conversation.parent_id)
         await _cut(tx, directory.conversation_of(row))
@@ -103,5 +103,6 @@ async def _purge_after(tx: Tx, conversation: Conversation, keep: int) -> None:
     for rest in ("purge_documents", "purge_entries", "purge_joined_turns", "purge_turns"):
         await tx.run(rest, id=conversation.id, keep=keep)
     for sha256 in sorted({found for (text,) in going for found in _BLOB.findall(text)}):
+        await tx.run("lock_blob", principal=conversation.principal, sha256=sha256)
         if not await tx.run("blob_in_use", principal=conversation.principal, sha256=sha256):
             await tx.run("purge_blob", principal=conversation.principal, sha256=sha256)

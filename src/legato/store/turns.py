@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from msgspec import Struct, json, structs
+from msgspec import DecodeError, Struct, json, structs
 
 from legato.domain.conversations import Conversation
-from legato.domain.entries import Draft, Hide, View, draft, span_of
+from legato.domain.entries import Draft, Entry, Hide, View, draft, span_of
 from legato.domain.events import AnyEvent, Joined, retell
 from legato.domain.handles import ById
 from legato.domain.ids import ConversationId, NodeId, PrincipalId, TurnId
@@ -34,7 +34,7 @@ from legato.domain.turns import (
     Usage,
 )
 from legato.errors import BadInput, ConversationBusy, DedupMismatch, LeaseLost, UnfinishedTurn, UnknownTurn, Unreadable
-from legato.store import directory, log, outbox
+from legato.store import blobs, directory, log, outbox
 from legato.store.database import Row, Tx, one
 
 AT_HAND = 64  # entries of a log that is read along with the claim: a short one costs less than asking again
@@ -59,9 +59,12 @@ async def admit(tx: Tx, submission: Submission, node: NodeId | None = None) -> A
         raise BadInput("A turn needs an input.", param="input")
     turn_id = submission.turn_id
     place = await _place(tx, submission)
-    waits = await _any_open(tx, place.conversation.id)
+    starter = node if talk else None
+    waits = (starter is not None or submission.busy == "reject") and await _any_open(tx, place.conversation.id)
     if submission.busy == "reject" and waits:
         raise ConversationBusy()
+    if submission.blobs:
+        await blobs.put(tx, submission.principal, submission.blobs)
     turn = Turn(
         id=turn_id,
         conversation_id=place.conversation.id,
@@ -75,8 +78,8 @@ async def admit(tx: Tx, submission: Submission, node: NodeId | None = None) -> A
         input=_with_hides(with_choices(submission.input, place.conversation), place.hides),
         created_at=0.0,  # the database's clock says when
     )
-    if node is not None and talk and not waits:
-        started = await _start(tx, turn, node)
+    if starter is not None and not waits:
+        started = await _start(tx, turn, starter)
         return Admission(started.turn, fresh=True, lease=started)
     [[n, now]] = await tx.run("draw_turn", id=turn.conversation_id, tip=turn_id if talk else None)
     turn = structs.replace(turn, n=n, created_at=now)
@@ -139,6 +142,8 @@ async def _place_again(tx: Tx, submission: Submission) -> _Place | None:
     conversation = await directory.lookup(tx, submission.principal, ById(failed.conversation_id), lock=True)
     if conversation is None or conversation.tip_turn != failed.id:
         return None
+    if await tx.run("turns_to_come", conversation=conversation.id, turn=failed.id, n=0):  # it had gone before the queue
+        return None
     parent = failed.parent_turn
     base = await end_of(tx, parent) if parent is not None else conversation.base_seq
     return _Place(conversation, parent, await _later_tries(tx, conversation.id, parent, base))
@@ -147,8 +152,15 @@ async def _place_again(tx: Tx, submission: Submission) -> _Place | None:
 async def _later_tries(
     tx: Tx, conversation_id: ConversationId, turn_id: TurnId | None, after: int
 ) -> tuple[tuple[int, int], ...]:
-    rows = await tx.run("later_tries", conversation=conversation_id, turn=turn_id or "", after=after)
-    return tuple((first, last) for first, last in rows)
+    """The spans of the tries that failed after a turn. Those in a row are one, however many: each new try hides all
+    before it, and a client may try for days."""
+    spans: list[tuple[int, int]] = []
+    for first, last in await tx.run("later_tries", conversation=conversation_id, turn=turn_id or "", after=after):
+        if spans and spans[-1][1] == first - 1:
+            spans[-1] = spans[-1][0], last
+        else:
+            spans.append((first, last))
+    return tuple(spans)
 
 
 async def _place_after(tx: Tx, principal: PrincipalId, turn_id: TurnId) -> _Place:
@@ -176,13 +188,14 @@ def _queued_at(turn: Turn) -> int:
 
 async def end_of(tx: Tx, turn_id: TurnId) -> int:
     """The position right after which a turn's continuation begins, known once it has ended."""
-    turn = await _host(tx, await get(tx, turn_id))
-    if not turn.ended:
-        raise UnfinishedTurn(f"Turn {turn.id} has not finished, and the conversation has gone on.")
-    if turn.last_seq is not None:
-        return turn.last_seq
-    if turn.parent_turn is not None:  # it ended before it wrote anything
-        return await end_of(tx, turn.parent_turn)
+    before: TurnId | None = turn_id
+    while before is not None:
+        turn = await _host(tx, await get(tx, before))
+        if not turn.ended:
+            raise UnfinishedTurn(f"Turn {turn.id} has not finished, and the conversation has gone on.")
+        if turn.last_seq is not None:
+            return turn.last_seq
+        before = turn.parent_turn  # it ended before it wrote anything
     [row] = await tx.run("get_conversation", id=turn.conversation_id)
     return directory.conversation_of(row).base_seq
 
@@ -212,8 +225,18 @@ async def _retried(tx: Tx, submission: Submission) -> Turn | None:
     """What a client's own retry, which carries no key, means: the same request while it is alive, or just answered."""
     if not submission.retry or submission.request_hash is None:
         return None
+    with suppress(UnknownTurn):  # the first may still be on its way in: it is waited for, and then seen
+        await _hold(tx, submission.principal, submission.target)
     row = await one(tx.run("find_turn_by_request", **_retry_of(submission)))
     return _turn(row) if row else None
+
+
+async def _hold(tx: Tx, principal: PrincipalId, target: Target) -> None:
+    """Hold the conversation that a target names, if there is one, until the transaction ends."""
+    if isinstance(target, After):
+        target = ById((await find(tx, principal, target.turn_id)).conversation_id)
+    if not isinstance(target, Fresh):
+        await directory.lookup(tx, principal, target, lock=True)
 
 
 def _retry_of(submission: Submission) -> dict[str, object]:
@@ -468,8 +491,10 @@ async def find(tx: Tx, principal: PrincipalId, turn_id: TurnId) -> Turn:
 
 
 async def get(tx: Tx, turn_id: TurnId) -> Turn:
-    """A turn by an id that came from the store itself."""
-    [row] = await tx.run("get_turn", id=turn_id)
+    """A turn by an id that came from the store itself; it may have been purged since."""
+    row = await one(tx.run("get_turn", id=turn_id))
+    if row is None:
+        raise UnknownTurn(f"No turn {turn_id!r}.")
     return _turn(row)
 
 
@@ -539,6 +564,12 @@ async def under_way(tx: Tx, conversation_id: ConversationId) -> list[Turn]:
     return [_turn(row) for row in await tx.run("turns_under_way", conversation=conversation_id)]
 
 
+async def told_of(tx: Tx, conversation_id: ConversationId) -> list[Entry]:
+    """What people see of a conversation, but for what is under way: the entries of a turn are told together."""
+    untold = {turn_id for [turn_id] in await tx.run("turns_untold", conversation=conversation_id)}
+    return [entry for entry in await log.read_transcript(tx, conversation_id) if entry.turn_id not in untold]
+
+
 async def last_ended(tx: Tx, conversation_id: ConversationId) -> int:
     """The number of the turn before everything that is under way or waits."""
     [[n]] = await tx.run("last_ended", id=conversation_id)
@@ -554,7 +585,11 @@ async def events_from(tx: Tx, turn_id: TurnId, n: int) -> tuple[Turn, list[AnyEv
         brought = {d.id for d in turn.input.drafts}
         return turn, retell(e for e in await log.entries_of_turn(tx, turn) if e.id not in brought)[n:]
     for first_n, payload in await tx.run("events_after", turn=turn_id, n=n):
-        events.extend(_events.decode(payload)[max(0, n - first_n) :])
+        try:
+            events.extend(_events.decode(payload)[max(0, n - first_n) :])
+        except DecodeError as error:
+            what = f"What was told of turn {turn_id} cannot be read from event {first_n} on: {error}."
+            raise Unreadable(f"{what} 'legato verify' shows what else is damaged.") from error
     return turn, events
 
 

@@ -29,8 +29,9 @@ from legato.cli.prove.ledger import Finding, Ledger
 from legato.cli.prove.report import Terms, summary, table
 from legato.cli.prove.survey import Survey
 from legato.cli.prove.wire import Cut
+from legato.config import load
 from legato.domain.ids import new_id
-from legato.errors import LegatoError, StoreUnavailable
+from legato.errors import BadInput, LegatoError, StoreUnavailable
 from legato.store import scratch
 
 LEASE = 3.0
@@ -62,6 +63,9 @@ def run_prove(
     )
     if terms.nodes > 1 and not database_url:
         raise StoreUnavailable("Several nodes need a PostgreSQL that they share. Give --database-url.")
+    report = Path(json_to) if json_to is not None and json_to != "-" else None
+    if report is not None and (report.is_dir() or not os.access(report.parent, os.W_OK)):
+        raise BadInput(f"{report} cannot be written. Name a file in a folder of yours.")
     click.echo(f"legato: the drill begins, with seed {seed}; Ctrl-C ends it early", err=True)
     with _scratch(database_url, keep=keep) as place:
         told = drill(terms, place)
@@ -69,8 +73,8 @@ def run_prove(
     if json_to == "-":
         click.echo(text)
     else:
-        if json_to is not None:
-            Path(json_to).write_text(text + "\n", "utf-8")
+        if report is not None:
+            report.write_text(text + "\n", "utf-8")
         click.echo(table(told))
     sys.exit(0 if told["held"] else 1)
 
@@ -193,7 +197,8 @@ def _scratch(database_url: str | None, *, keep: bool) -> Iterator[Scratch]:
         if database_url is None:
             yield Scratch(folder, "")
             return
-        yield Scratch(folder, asyncio.run(scratch.create(database_url, schema)))
+        config, _ = load(folder, {"database.url": database_url}, environ={})
+        yield Scratch(folder, asyncio.run(scratch.create(config.database.url, schema)))
     finally:
         if keep:
             click.echo(f"legato: kept {folder}{f' and the schema {schema}' if database_url else ''}", err=True)

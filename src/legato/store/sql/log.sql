@@ -42,7 +42,19 @@ select cast(cast(xmin as text) as bigint) from entries where conversation_id = :
 -- The control entries (and setups) of one stretch.
 select seq, kind, coalesce(ref_seq, 0), coalesce(ref_first, 0) from entries
 where conversation_id = :conversation and seq > :after and seq <= :upto
-and kind in ('setup', 'compaction', 'expand', 'rewind', 'pin', 'hide', 'remove') order by seq;
+and {is_control} order by seq;
+
+-- name: newest_controls
+-- The same with only the last of its compactions and of its setups.
+select seq, kind, coalesce(ref_seq, 0), coalesce(ref_first, 0) from entries
+where conversation_id = :conversation and seq > :after and seq <= :upto
+and {is_control}
+and (kind not in ('setup', 'compaction')
+    or seq = (select max(seq) from entries where conversation_id = :conversation and seq > :after and seq <= :upto
+        and {is_control} and kind = 'compaction')
+    or seq = (select max(seq) from entries where conversation_id = :conversation and seq > :after and seq <= :upto
+        and {is_control} and kind = 'setup'))
+order by seq;
 
 -- name: entries_between
 -- Entries of one stretch, oldest first.

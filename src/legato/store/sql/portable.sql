@@ -9,9 +9,9 @@ from turns where conversation_id = :conversation and n > :after and ended_at is 
 and coalesce(first_seq, 0) <= :upto order by n limit :limit;
 
 -- name: export_end
--- Where what has ended ends: a turn that runs writes at the head.
+-- Where what has ended ends: a turn that runs, or was handed back, writes at the head.
 select coalesce(min(first_seq) - 1, (select head_seq from conversations where id = :conversation))
-from turns where conversation_id = :conversation and status = 'running';
+from turns where conversation_id = :conversation and status in ('queued', 'running');
 
 -- name: conversations_in_order
 -- Every living conversation of a principal, parents before their forks.

@@ -80,7 +80,7 @@ update turns set input = '{}', dedup_key = null, request_hash = null, fingerprin
 last_seq = case when last_seq > :keep then :keep else last_seq end where conversation_id = :id;
 
 -- name: orphan_turns
--- Turns of a fork that continued a turn which is no more.
+-- Turns of a stump or a fork that continued a turn which is no more.
 update turns set parent_turn = null where conversation_id = :id and parent_turn is not null
 and not exists (select 1 from turns p where p.id = turns.parent_turn);
 
@@ -93,6 +93,10 @@ delete from conversations where id = :id;
 
 -- name: is_purged
 select parent_id from conversations where id = :id and purged_at is not null {for_update};
+
+-- name: lock_blob
+-- Whoever is about to refer to a blob is waited for, and seen.
+select 1 from blobs where principal = :principal and sha256 = :sha256 {for_update};
 
 -- name: blob_in_use
 -- Whether anything of this owner still mentions a blob. What mentions one at all has an index.

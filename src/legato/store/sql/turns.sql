@@ -27,7 +27,9 @@ order by created_at desc limit 1;
 -- name: find_failed_try
 -- The same request, which failed a moment ago with nothing after it.
 select {turn} from turns where principal = :principal and request_hash = :request_hash and deleted_at is null
-and status in ('failed', 'cancelled') and ended_at > {now} - :age order by created_at desc limit 1;
+and status in ('failed', 'cancelled') and ended_at > {now} - :age
+and exists (select 1 from conversations c where c.id = turns.conversation_id and c.tip_turn = turns.id)
+order by created_at desc limit 1;
 
 -- name: delete_turn
 -- Nobody can ask for it any more; what it wrote stays part of the conversation.
@@ -160,6 +162,12 @@ from conversations where id = :id;
 select {turn} from turns where conversation_id = :conversation and status in ('queued', 'running')
 order by status = 'running' desc, n;
 
+-- name: turns_untold
+-- What is under way, and what has joined it.
+select id from turns where conversation_id = :conversation and status in ('queued', 'running')
+union all select id from turns where joined_turn in (
+    select id from turns where conversation_id = :conversation and status = 'running');
+
 -- name: turns_of
 -- The turns of one conversation in order of admission.
 select {turn} from turns where conversation_id = :conversation and n > :after order by n limit :limit;
@@ -176,8 +184,9 @@ returning last_n;
 insert into turn_events (turn_id, first_n, last_n, payload) values (:turn, :first_n, :last_n, :payload);
 
 -- name: events_after
--- The batches that hold event :n and later ones.
-select first_n, payload from turn_events where turn_id = :turn and last_n >= :n order by first_n;
+-- The batches that hold event :n and later ones, found by where they begin: those before are not looked at.
+select first_n, payload from turn_events where turn_id = :turn and last_n >= :n and first_n >= coalesce((
+    select max(first_n) from turn_events where turn_id = :turn and first_n <= :n), 0) order by first_n;
 
 -- name: prunable_turns
 -- After they are searched, so that the end of a turn has one index less to write.

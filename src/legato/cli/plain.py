@@ -1,0 +1,22 @@
+"""Whatever a model, a tool or another person wrote, as a terminal may be shown it: nothing in it moves a cursor."""
+
+import sys
+
+_CONTROL = {code: chr(0x2400 + code) for code in range(0x20)}  # pictures of them
+_CONTROL |= dict.fromkeys([*range(0x7F, 0xA0), *range(0xD800, 0xE000)], "\N{REPLACEMENT CHARACTER}")
+_CONTROL |= {ord("\n"): "\n", ord("\t"): "    ", ord("\r"): "", 0x2028: "\n", 0x2029: "\n"}
+
+
+def plain(text: str) -> str:
+    """Text that moves no cursor: lines are ended by newlines only."""
+    return text.translate(_CONTROL)
+
+
+def one_line(text: str) -> str:
+    """The same in a row of a list."""
+    return " ".join(plain(text).split())
+
+
+def shown(text: str) -> str:
+    """What goes to standard output: a terminal is guarded, a file or a program gets what was written."""
+    return plain(text) if sys.stdout.isatty() else text
