@@ -33,7 +33,7 @@ update conversations set deleted_at = null where id = :id;
 -- name: expired
 -- What has been in the trash for longer than it is kept.
 select principal, id from conversations
-where deleted_at < (select {now}) - :keep and purged_at is null order by deleted_at limit :limit;
+where deleted_at <= (select {now}) - :keep and purged_at is null order by deleted_at limit :limit;
 
 -- name: forks_of
 -- Whoever reads this log: living, deleted or itself purged.
