@@ -243,6 +243,16 @@ async def test_entries_are_never_changed(place: Any) -> None:
             await raw.execute(place, f"update entries set {change} where seq = 1")
 
 
+@pytest.mark.parametrize("known", ["talk", "done", "queue"])
+async def test_a_turn_is_only_what_the_schema_knows(place: Any, known: str) -> None:
+    async with raw.opened(place) as db:
+        await db.write(directory.add_principal, ALICE)
+    await raw.execute(place, _conversation("odd"))
+    with pytest.raises(REFUSED, match=r"(?i)check constraint"):
+        await raw.execute(place, _turn("odd", "done").replace(f"'{known}'", "'other'"))
+    await raw.execute(place, _turn("odd", "done"))
+
+
 async def test_no_entry_is_looked_at_for_a_turn_that_is_purged(tmp_path: Path) -> None:
     """A file of any version has lost the foreign key that would look through all of them."""
     for name, golden in GOLDEN.items():

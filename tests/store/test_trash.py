@@ -161,6 +161,21 @@ async def test_after_a_scrub_the_files_do_not_contain_what_was_said(place: Any) 
         await check(db)
 
 
+async def test_no_words_are_in_the_planners_samples(db: Database) -> None:
+    """They would stay when the table is emptied: nothing replaces the samples of a table without rows."""
+    if db.dialect == "sqlite":
+        pytest.skip("only PostgreSQL takes samples")
+    here = await _rich(db)
+    for _ in range(3):
+        await talk(db, ById(here), CANARY)
+    await db.write(directory.rename, ALICE, ById(here), CANARY)
+    await db.write(directory.bind, ALICE, Slug(CANARY), here, move=False)
+    await script(db, "analyze")
+    samples = str(await rows(db, "select cast(s as text) from pg_stats s where schemaname = current_schema()"))
+    assert "talk" in samples
+    assert CANARY not in samples
+
+
 async def test_an_attachment_goes_with_the_last_conversation_that_has_it(db: Database) -> None:
     shared, own = Blob.of(b"shared", "image/png"), Blob.of(b"own", "image/png")
     await db.write(blobs.put, ALICE, [shared, own])

@@ -57,7 +57,6 @@ async def admit(tx: Tx, submission: Submission, node: NodeId | None = None) -> A
     talk = submission.kind == "talk"
     if talk and not submission.input.drafts:
         raise BadInput("A turn needs an input.", param="input")
-    turn_id = submission.turn_id
     place = await _place(tx, submission)
     starter = node if talk else None
     waits = (starter is not None or submission.busy == "reject") and await _any_open(tx, place.conversation.id)
@@ -65,34 +64,41 @@ async def admit(tx: Tx, submission: Submission, node: NodeId | None = None) -> A
         raise ConversationBusy()
     if submission.blobs:
         await blobs.put(tx, submission.principal, submission.blobs)
-    turn = Turn(
-        id=turn_id,
-        conversation_id=place.conversation.id,
-        n=0,  # drawn under the lock
-        parent_turn=place.parent if talk else None,
-        principal=submission.principal,
-        dedup_key=submission.dedup_key,
-        request_hash=submission.request_hash,
-        kind=submission.kind,
-        busy=submission.busy,
-        input=_with_hides(with_choices(submission.input, place.conversation), place.hides),
-        created_at=0.0,  # the database's clock says when
-    )
+    given = _with_hides(with_choices(submission.input, place.conversation), place.hides)
     if starter is not None and not waits:
-        started = await _start(tx, turn, starter)
+        started = await _start(tx, submission, place, given, starter)
         return Admission(started.turn, fresh=True, lease=started)
-    [[n, now]] = await tx.run("draw_turn", id=turn.conversation_id, tip=turn_id if talk else None)
-    turn = structs.replace(turn, n=n, created_at=now)
+    tip = submission.turn_id if talk else None
+    [[n, now]] = await tx.run("draw_turn", id=place.conversation.id, tip=tip)
+    turn = _admitted(submission, place, given, n, now)
     await tx.run("add_turn", **_columns(turn))
     stopped: tuple[TurnId, ...] = ()
     if submission.busy == "interrupt":
         stopped = tuple(t for (t,) in await tx.run("request_interrupt", conversation=turn.conversation_id))
     lease = await _claim(tx, turn.conversation_id, place.conversation.head_seq, node) if node is not None else None
-    if node is not None and (lease is None or lease.turn.id != turn_id):  # upkeep is done by now; another turn is ahead
-        turn = await get(tx, turn_id)
+    if node is not None and (lease is None or lease.turn.id != turn.id):  # upkeep is done by now; another turn is ahead
+        turn = await get(tx, turn.id)
     elif lease is not None:
         turn = lease.turn
     return Admission(turn, fresh=True, lease=lease, stopped=stopped)
+
+
+def _admitted(submission: Submission, place: "_Place", given: Input, n: int, now: float, **claimed: Any) -> Turn:
+    """The turn that a submission becomes at its place: a number drawn under the lock, and the database's time."""
+    return Turn(
+        id=submission.turn_id,
+        conversation_id=place.conversation.id,
+        n=n,
+        parent_turn=place.parent if submission.kind == "talk" else None,
+        principal=submission.principal,
+        dedup_key=submission.dedup_key,
+        request_hash=submission.request_hash,
+        kind=submission.kind,
+        busy=submission.busy,
+        input=given,
+        created_at=now,
+        **claimed,
+    )
 
 
 def _columns(turn: Turn) -> dict[str, object]:
@@ -201,9 +207,9 @@ async def end_of(tx: Tx, turn_id: TurnId) -> int:
 
 
 async def _same_submission(tx: Tx, submission: Submission) -> Turn | None:
-    if submission.dedup_key is None:
-        return await _retried(tx, submission)
-    return await _by_key(tx, submission.principal, submission.dedup_key, submission.request_hash)
+    if submission.dedup_key is not None:
+        return await _by_key(tx, submission.principal, submission.dedup_key, submission.request_hash)
+    return await _retried(tx, submission) if submission.retry else None
 
 
 async def repeated(tx: Tx, principal: PrincipalId, dedup: Dedup) -> Turn | None:
@@ -223,7 +229,7 @@ async def _by_key(tx: Tx, principal: PrincipalId, key: str, request_hash: str | 
 
 async def _retried(tx: Tx, submission: Submission) -> Turn | None:
     """What a client's own retry, which carries no key, means: the same request while it is alive, or just answered."""
-    if not submission.retry or submission.request_hash is None:
+    if submission.request_hash is None:
         return None
     with suppress(UnknownTurn):  # the first may still be on its way in: it is waited for, and then seen
         await _hold(tx, submission.principal, submission.target)
@@ -282,13 +288,14 @@ async def _claim(
     return None
 
 
-async def _start(tx: Tx, turn: Turn, node: NodeId) -> Lease:
+async def _start(tx: Tx, submission: Submission, place: _Place, given: Input, node: NodeId) -> Lease:
     """Admit and claim in one: under the row lock, in a conversation where nothing runs or waits."""
-    drafts = _brought(turn)
-    [[n, head, fence, now]] = await tx.run("start_turn_here", id=turn.conversation_id, tip=turn.id, count=len(drafts))
+    drafts = _brought(given)
+    here = {"id": place.conversation.id, "tip": submission.turn_id, "count": len(drafts)}
+    [[n, head, fence, now]] = await tx.run("start_turn_here", **here)
     first = head - len(drafts) + 1
-    turn = structs.replace(turn, n=n, status="running", owner=node, attempts=1, first_seq=first)
-    turn = structs.replace(turn, created_at=now, claimed_at=now)
+    claimed = {"status": "running", "owner": node, "attempts": 1, "first_seq": first, "claimed_at": now}
+    turn = _admitted(submission, place, given, n, now, **claimed)
     await tx.run("start_turn", node=node, first_seq=first, **_columns(turn))
     await log.place(tx, turn.conversation_id, turn.id, drafts, head)
     return Lease(turn, fence, False, await _at_hand(tx, turn, head))
@@ -296,13 +303,13 @@ async def _start(tx: Tx, turn: Turn, node: NodeId) -> Lease:
 
 async def _leased(tx: Tx, turn: Turn, *, begun: bool) -> Lease:
     """The lease of a turn that was taken; the input of one that begins is appended."""
-    fence, head = await log.open_head(tx, turn.conversation_id, turn.id, [] if begun else _brought(turn))
+    fence, head = await log.open_head(tx, turn.conversation_id, turn.id, [] if begun else _brought(turn.input))
     return Lease(turn, fence, begun, None if begun else await _at_hand(tx, turn, head))
 
 
-def _brought(turn: Turn) -> list[Draft]:
+def _brought(given: Input) -> list[Draft]:
     """What a turn appends when it begins."""
-    return [*(draft(Hide(first, last, why="failed try")) for first, last in turn.input.hides), *turn.input.drafts]
+    return [*(draft(Hide(first, last, why="failed try")) for first, last in given.hides), *given.drafts]
 
 
 async def _at_hand(tx: Tx, turn: Turn, head: int) -> View | None:
