@@ -711,11 +711,11 @@ REMOVALS = [
         [
             Change(
                 "engine/gateway.py",
-                "            async for place, event in self._live.follow(turn.id, n):\n"
-                "                yield place, event\n",
+                "            async for place, events in self._live.follow(turn.id, n):\n"
+                "                yield place, events\n",
                 "            try:\n"
-                "                async for place, event in self._live.follow(turn.id, n):\n"
-                "                    yield place, event\n"
+                "                async for place, events in self._live.follow(turn.id, n):\n"
+                "                    yield place, events\n"
                 "            finally:\n"
                 "                self._worker.stop(turn.id)\n",
             ),

@@ -323,7 +323,7 @@ async def test_who_watches_a_conversation_is_told_of_every_turn(rooms: Rooms, mo
         async with aclosing(app.gateway.watch(ALICE, WORK)) as watched:
             async for news in watched:
                 assert not isinstance(news, Conversation)
-                seen.put_nowait((news[0].id, [event async for _, event in news[1]]))
+                seen.put_nowait((news[0].id, [event async for _, events in news[1] for event in events]))
 
     watching = asyncio.create_task(watch())
     for i in range(100):
@@ -471,5 +471,5 @@ async def test_who_reads_on_after_a_purge_is_told_that_the_turn_is_gone(rooms: R
         await within(other.gateway.ended(turn))
 
 
-async def _all(events: AsyncIterator[tuple[int, AnyEvent]]) -> list[tuple[int, AnyEvent]]:
-    return [numbered async for numbered in events]
+async def _all(events: AsyncIterator[tuple[int, list[AnyEvent]]]) -> list[tuple[int, list[AnyEvent]]]:
+    return [together async for together in events]

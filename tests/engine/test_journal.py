@@ -41,9 +41,9 @@ async def told(live: Live, lease: Lease, count: int) -> list[AnyEvent]:
     """The first events of a turn, once they are durable."""
     events: list[AnyEvent] = []
     async with asyncio.timeout(BOUND):
-        async for _, event in live.follow(lease.turn.id):
-            events.append(event)
-            if len(events) == count:
+        async for _, together in live.follow(lease.turn.id):
+            events += together
+            if len(events) >= count:
                 return events
     raise AssertionError("the turn ended")
 

@@ -62,13 +62,14 @@ async def create(call: Call) -> Response:
     if body.store is False:
         run, headers = await unstored(call, submission)
         if body.stream:
-            return EventStream(_chunks(run.turn, run.events(), partial(_over, run), usage), headers)
+            said = ([event] async for event in run.events())
+            return EventStream(_chunks(run.turn, said, partial(_over, run), usage), headers)
         return _answered(await run.told(), headers)
     turn = await submit(call, submission)
     headers = headers_of(call, turn, submission)
     if body.stream:
-        events = (event async for _, event in call.gateway.follow_on(turn))
-        return EventStream(_chunks(turn, events, partial(_ended, call, turn), usage), headers)
+        told = (events async for _, events in call.gateway.follow_on(turn))
+        return EventStream(_chunks(turn, told, partial(_ended, call, turn), usage), headers)
     return _answered(await call.gateway.answered(turn), headers)
 
 
@@ -240,7 +241,7 @@ def _said(turn: Turn, entries: list[Entry]) -> list[AnyBody]:
 
 
 async def _chunks(
-    turn: Turn, events: AsyncGenerator[AnyEvent, None], ended: Ended, include_usage: bool
+    turn: Turn, happening: AsyncGenerator[list[AnyEvent], None], ended: Ended, include_usage: bool
 ) -> AsyncGenerator[bytes, None]:
     """The answer as it comes. The last chunk repeats whose conversation it is."""
     head = _head(turn, "chat.completion.chunk") | ({"usage": None} if include_usage else {})
@@ -251,11 +252,9 @@ async def _chunks(
 
     yield chunk({"role": "assistant", "content": ""})
     told = _Told()
-    async with aclosing(events):
-        async for event in events:
-            delta = told.take(event)
-            if delta is not None:
-                yield chunk(delta)
+    async with aclosing(happening):
+        async for events in happening:
+            yield b"".join(chunk(delta) for event in events if (delta := told.take(event)) is not None)
     turn, cut = await ended(told.whole)
     if turn.failure is not None:
         message = f"{turn.failure.message} ({turn.failure.code})"

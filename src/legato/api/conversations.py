@@ -254,8 +254,8 @@ async def _told(call: Call, conversation: Conversation, after: int, seen: int) -
             brought = [item for d in given if (item := items.item(d.id, d.body)) is not None]
             yield _line(f"{turn.n}.{place}", "turn.admitted", {**about, "input": brought})
         stream = ResponseStream()
-        async for _, told in happening:
-            for event in stream.take(told):
+        async for _, events in happening:
+            for event in (event for happened in events for event in stream.take(happened)):
                 place += 1
                 if place > seen:
                     yield _line(f"{turn.n}.{place}", "turn.event", {**about, "event": event})

@@ -217,10 +217,9 @@ async def _chunks(gateway: Gateway, turn_id: TurnId, turn: Turn, after: int) -> 
     for event in stream.begin(response_object(turn, [], await gateway.slug(turn)) | {"id": turn_id}):
         if event["sequence_number"] > after:
             yield encode(event)
-    async for _, told in gateway.follow_on(turn):
-        for event in stream.take(told):
-            if event["sequence_number"] > after:
-                yield encode(event)
+    async for _, events in gateway.follow_on(turn):
+        told = (event for happened in events for event in stream.take(happened))
+        yield b"".join(encode(event) for event in told if event["sequence_number"] > after)
     for event in stream.end(shown(await gateway.answered(turn), turn_id)):
         if event["sequence_number"] > after:
             yield encode(event)

@@ -111,9 +111,8 @@ async def find(call: Call) -> tuple[TurnId, Turn]:
 async def told(call: Call, turn_id: TurnId, turn: Turn) -> AsyncGenerator[bytes, None]:
     """What happens in a run, as it happens."""
     telling = _Telling(turn_id)
-    async for _, event in call.gateway.follow_on(turn):
-        for line in telling.take(event):
-            yield data_line(line)
+    async for _, events in call.gateway.follow_on(turn):
+        yield b"".join(data_line(line) for event in events for line in telling.take(event))
     shown = await _shown(call, turn_id, await call.gateway.ended(turn))
     yield data_line(
         telling.line(f"run.{shown['status']}", output=shown["output"], usage=shown["usage"], error=shown["error"])

@@ -65,8 +65,9 @@ class EventStream(Response):
             self._news.set()
 
     def _put(self, chunk: bytes) -> None:
-        self._ready.append(chunk)
-        self._news.set()
+        if chunk:
+            self._ready.append(chunk)
+            self._news.set()
 
     async def _write(self, send: Send) -> None:
         """Send what is there, in one write, until nothing more can come."""

@@ -81,12 +81,13 @@ class Preview:
     async def _read(self) -> None:
         """The text of the last message that the model has begun."""
         messages: set[int] = set()
-        async for _, event in self._gateway.follow_on(self.turn):
-            if isinstance(event, Opened) and event.kind == "message":
-                messages.add(event.index)
-                self._text = ""
-            elif isinstance(event, Delta) and event.index in messages:
-                self._text += event.text
+        async for _, events in self._gateway.follow_on(self.turn):
+            for event in events:
+                if isinstance(event, Opened) and event.kind == "message":
+                    messages.add(event.index)
+                    self._text = ""
+                elif isinstance(event, Delta) and event.index in messages:
+                    self._text += event.text
 
 
 class Deliverer:

@@ -42,8 +42,8 @@ from legato.store.inbox import Due, Received
 
 Held = TypeVar("Held", Entry, Draft)
 
-News = tuple[Turn, AsyncIterator[tuple[int, AnyEvent]]] | Conversation
-"""What happens in a conversation: a turn with its events, or a new title."""
+News = tuple[Turn, AsyncIterator[tuple[int, list[AnyEvent]]]] | Conversation
+"""What happens in a conversation: a turn with its events (those that are there together), or a new title."""
 
 
 class Gateway(Upkeep):
@@ -170,14 +170,16 @@ class Gateway(Upkeep):
 
     async def follow(self, principal: PrincipalId, turn_id: TurnId, n: int = 0) -> AsyncIterator[tuple[int, AnyEvent]]:
         """Every event of a turn from number `n` on, until it has ended. Leaving stops nothing."""
-        async for numbered in self.follow_on(await self.turn(principal, turn_id), n):
-            yield numbered
+        async for first, events in self.follow_on(await self.turn(principal, turn_id), n):
+            for numbered in enumerate(events, first):
+                yield numbered
 
-    async def follow_on(self, turn: Turn, n: int = 0) -> AsyncIterator[tuple[int, AnyEvent]]:
-        """The same for a turn that was submitted or read in its owner's name; to the end, though it be deleted."""
+    async def follow_on(self, turn: Turn, n: int = 0) -> AsyncIterator[tuple[int, list[AnyEvent]]]:
+        """The same for a turn that was submitted or read in its owner's name, to the end, though it be deleted: what is
+        there together, with the number of the first."""
         while True:
-            async for place, event in self._live.follow(turn.id, n):
-                yield place, event
+            async for place, events in self._live.follow(turn.id, n):
+                yield place, events
             if turn.status == "running":  # one that runs joins no other
                 return
             followed, turn = turn.id, await self._db.read(turns.standing, turn.id)

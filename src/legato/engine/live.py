@@ -20,6 +20,7 @@ from legato.store.database import Database, Hint
 from legato.store.turns import Ending
 
 KEEP = 4096
+TOGETHER = 256  # events that a follower is given at once
 POLL = 2.0  # seconds between looks at the database when no hint arrives
 
 
@@ -110,8 +111,9 @@ class Live:
 
     # -- the followers' side
 
-    async def follow(self, turn_id: TurnId, n: int = 0) -> AsyncIterator[tuple[int, AnyEvent]]:
-        """Every event of a turn from number `n` on, until it has ended."""
+    async def follow(self, turn_id: TurnId, n: int = 0) -> AsyncIterator[tuple[int, list[AnyEvent]]]:
+        """Every event of a turn from number `n` on, until it has ended; those that are there together, with the number
+        of the first."""
         with self.bell(turn_id) as bell:
             if turn_id in self._feeds:
                 self.watch(turn_id)
@@ -128,9 +130,10 @@ class Live:
                 else:
                     turn, events = await self._events(turn_id, n)
                     ended = turn.ended
-                for event in events:
-                    yield n, event
-                    n += 1
+                for start in range(0, len(events), TOGETHER):
+                    together = events[start : start + TOGETHER]
+                    yield n, together
+                    n += len(together)
                 if ended:
                     return
                 self._check_open()
