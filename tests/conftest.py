@@ -91,7 +91,7 @@ where schemaname = 'public' and tablename <> 'schema_version'); end $$"""
 def pg_database(server: str, template: str) -> Iterator[str]:
     """The URL of a database that is a copy of another, for a while."""
     name = new_id("t")
-    _admin(server, f"create database {name} template {template}")
+    _admin(server, f"create database {name} template {template} strategy file_copy")
     yield _pg_named(server, name)
     _admin(server, f"drop database if exists {name} with (force)")
 

@@ -38,7 +38,7 @@ class _Databases:
         else:
             name = new_id("t")
             async with self._making:  # one at a time: they are all copied from one template
-                await self._run("postgres", f"create database {name} template {self._template}")
+                await self._run("postgres", f"create database {name} template {self._template} strategy file_copy")
         return name
 
     def give_back(self, name: str) -> None:
