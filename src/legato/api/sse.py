@@ -16,7 +16,7 @@ from legato.logs import logger
 
 KEEP_ALIVE = 15.0
 COMMENT = b": keep-alive\n\n"
-AT_ONCE = 256  # events that may wait for a client that reads slowly
+AT_ONCE = 64 * 1024  # bytes that may wait for a client that reads slowly, but for the last chunk
 
 
 class EventStream(Response):
@@ -29,6 +29,7 @@ class EventStream(Response):
         del self.headers["content-length"]
         self._chunks = chunks
         self._ready: list[bytes] = []
+        self._size = 0
         self._news = asyncio.Event()
         self._room = asyncio.Event()
         self._ended = False
@@ -55,7 +56,7 @@ class EventStream(Response):
             async with aclosing(self._chunks) as chunks:
                 async for chunk in chunks:
                     self._put(chunk)
-                    if len(self._ready) >= AT_ONCE:
+                    if self._size >= AT_ONCE:
                         self._room.clear()
                         await self._room.wait()
         except LegatoError as error:  # deleted, or we are leaving: the client asks again and is told
@@ -67,6 +68,7 @@ class EventStream(Response):
     def _put(self, chunk: bytes) -> None:
         if chunk:
             self._ready.append(chunk)
+            self._size += len(chunk)
             self._news.set()
 
     async def _write(self, send: Send) -> None:
@@ -76,7 +78,7 @@ class EventStream(Response):
             while self._ready or not self._ended:
                 await self._news.wait()
                 self._news.clear()
-                ready, self._ready = self._ready, []
+                ready, self._ready, self._size = self._ready, [], 0
                 self._room.set()
                 if ready:
                     silence.broken()
