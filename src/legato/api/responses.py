@@ -209,6 +209,7 @@ def stream_of(
     call: Call, turn_id: TurnId, turn: Turn, *, after: int = -1, headers: dict[str, str] | None = None
 ) -> EventStream:
     """The events of a turn after a number, and then as they come."""
+    call.gateway.attend(turn)  # to name the conversation takes a while
     return EventStream(_chunks(call.gateway, turn_id, turn, after), headers)
 
 

@@ -168,6 +168,10 @@ class Gateway(Upkeep):
             turn, told = await self._live.ended(host)
         return turn, told
 
+    def attend(self, turn: Turn) -> None:
+        """Someone is about to follow a turn: its first words are not to wait until then."""
+        self._live.watch(turn.id)
+
     async def follow(self, principal: PrincipalId, turn_id: TurnId, n: int = 0) -> AsyncIterator[tuple[int, AnyEvent]]:
         """Every event of a turn from number `n` on, until it has ended. Leaving stops nothing."""
         async for first, events in self.follow_on(await self.turn(principal, turn_id), n):
