@@ -175,7 +175,7 @@ REMOVALS = [
     Removal(
         ONCE,
         "what a request makes without a turn, and its key, are one transaction",
-        [Change("store/requests.py", "    if row := await one", "    if row := None and await one")],
+        [Change("store/requests.py", "    if made := await _made", "    if made := None and await _made")],
         ["store/test_requests.py::test_a_request_is_carried_out_once_per_key_also_after_a_restart[*]"],
     ),
     Removal(

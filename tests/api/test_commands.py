@@ -156,6 +156,48 @@ def test_a_command_that_starts_a_turn_is_carried_out_once(client: httpx.Client, 
     assert turns[0] == turns[1]
 
 
+@pytest.mark.parametrize("commands", ["/undo", "/retry", "/compact", "/compact /expand", "/fork", "/model demo"])
+def test_a_command_that_is_sent_again_says_what_it_said_and_does_nothing_more(
+    client: httpx.Client, talk: str, commands: str
+) -> None:
+    for text in ("one", "two", "sleep 1"):
+        ask(client, text, conversation=talk)
+    *before, last = [f"/{command.strip()}" for command in commands.split("/")[1:]]
+    for command in before:
+        say(client, command, talk)
+    again = [_sent(client, last, talk, "k") for _ in range(2)]
+    assert again[0].json() == again[1].json()
+    assert [answer.headers.get("idempotency-replayed") for answer in again] == [None, "true"]
+    refused(_sent(client, "/help", talk, "k"), 409, "idempotency_key_conflict")
+
+
+def test_what_was_taken_back_once_is_taken_back_once(client: httpx.Client, talk: str) -> None:
+    ask(client, "one more thing", conversation=talk)
+    assert [_sent(client, "/undo", talk, "k").json()["text"] for _ in range(3)] == [
+        "Taken back: 'one more thing' and what followed."
+    ] * 3
+    assert said_in(client, talk)[0] == "user: my cat is called Miso"
+    assert len(said_in(client, talk)) == 2
+
+
+def test_a_stop_that_is_sent_again_stops_no_other_turn(fresh_server: Server) -> None:
+    client = fresh_server.client
+    first = post(client, "/v1/responses", input="sleep 600", background=True)
+    talk = conversation_of(first)
+    second = say(client, "/queue sleep 601", talk)["turn"]
+    assert "Stopped" in _sent(client, "/stop", talk, "k").json()["text"]
+    assert _ended(client, first["id"])["status"] == "cancelled"
+    assert "Stopped" in _sent(client, "/stop", talk, "k").json()["text"]
+    assert get(client, f"/v1/responses/{second}")["status"] in ("queued", "in_progress")
+    _sent(client, "/stop", talk, "another")
+    assert _ended(client, second)["status"] == "cancelled"
+
+
+def _sent(client: httpx.Client, text: str, conversation: str, key: str) -> httpx.Response:
+    body = {"text": text, "conversation": conversation}
+    return client.post("/v1/commands", json=body, headers={"Idempotency-Key": f"{key} {conversation}"})
+
+
 def test_the_status_tells_how_full_the_context_is(client: httpx.Client, talk: str) -> None:
     told = say(client, "/status", talk)["text"]
     assert talk in told

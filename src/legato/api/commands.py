@@ -6,6 +6,7 @@ from msgspec import Meta, Struct
 from starlette.responses import Response
 
 from legato.api.door import Call
+from legato.api.submitting import replayed
 from legato.api.wire import answer
 from legato.domain.handles import parse_name
 from legato.engine import commands
@@ -29,6 +30,7 @@ async def run(call: Call) -> Response:
     """`POST /v1/commands`: carry a command out. Nothing is sent to a model but what the command itself asks for."""
     body = await call.body(RunCommand)
     principal = call.caller.principal
+    again = await call.gateway.repeated(principal, call.dedup)
     here = await call.gateway.find(principal, parse_name(body.conversation)) if body.conversation else None
     reply = await commands.run(commands.Desk(call.gateway, principal, here, call.dedup), body.text)
     goes_on = None
@@ -43,5 +45,6 @@ async def run(call: Call) -> Response:
             "fresh": reply.fresh,
             "title": reply.title,
             "turn": reply.turn,
-        }
+        },
+        headers=replayed(again),
     )

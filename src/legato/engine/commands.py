@@ -1,7 +1,8 @@
 """Slash commands: one registry for the terminal and for every channel, because they are carried out here.
 
 A command is said in a talk and answered in it; nothing of it is sent to a model. Some move the talk to another
-conversation (`/new`, `/resume`, `/fork`): the reply says where it goes on, and whoever asked re-points itself.
+conversation (`/new`, `/resume`, `/fork`): the reply says where it goes on, and whoever asked re-points itself. One that
+is sent again under its key is not carried out again, and says what it said.
 """
 
 import difflib
@@ -63,6 +64,14 @@ class Desk(Struct, frozen=True):
 
     def stays(self, text: str, turn: Turn | None = None) -> Reply:
         return Reply(text, self.conversation, turn=turn.id if turn else None)
+
+    async def done(self) -> Turn | None:
+        """The turn by which this very command was carried out before."""
+        turn = await self.gateway.admitted(self.principal, self.dedup)
+        if turn is None or turn.kind == "talk":
+            return turn
+        turn = await self.gateway.ended(turn)
+        return turn if turn.status == "done" else None
 
     async def submit(self, drafts: tuple[Draft, ...], busy: Busy = "queue", given: Input | None = None) -> Turn:
         submission = Submission(
@@ -169,17 +178,21 @@ async def _bind(desk: Desk, name: str) -> Reply:
 
 
 async def _undo(desk: Desk, argument: str) -> Reply:
-    said, _ = await _last_said(desk)
-    await desk.gateway.rewind(desk.principal, ById(desk.here.id), said.seq - 1, dedup=desk.dedup)
-    return desk.stays(f"Taken back: {shortened(said.text)!r} and what followed.")
+    done = await desk.done()
+    if done is None:
+        said, _ = await _last_said(desk)
+        done = await desk.gateway.rewind(desk.principal, ById(desk.here.id), said.seq - 1, dedup=desk.dedup)
+    return desk.stays(f"Taken back: {shortened(await desk.gateway.taken_back(done))!r} and what followed.")
 
 
 async def _retry(desk: Desk, argument: str) -> Reply:
+    if (done := await desk.done()) is not None:
+        return desk.stays(f"Once more: {_input_of(done)!r}", done)
     said, turn = await _last_said(desk)
     again = tuple(draft(d.body) for d in turn.input.drafts)
     given = structs.replace(turn.input, hides=((said.seq, said.head),), expects=None, usage=None)
     started = await desk.submit(again, given=given)
-    return desk.stays(f"Once more: {shortened(said.text)!r}", started)
+    return desk.stays(f"Once more: {_input_of(started)!r}", started)
 
 
 class _Said(Struct, frozen=True):
@@ -187,7 +200,6 @@ class _Said(Struct, frozen=True):
 
     seq: int
     head: int
-    text: str
 
 
 async def _last_said(desk: Desk) -> tuple[_Said, Turn]:
@@ -198,15 +210,16 @@ async def _last_said(desk: Desk) -> tuple[_Said, Turn]:
         if isinstance(entry.body, Message) and entry.body.role == "user":
             turn = await desk.gateway.submitted(desk.principal, entry.turn_id)
             first = min(e.seq for e in view.entries if e.turn_id == entry.turn_id and isinstance(e.body, Message))
-            return _Said(first, view.head, entry.body.text), turn
+            return _Said(first, view.head), turn
     raise BadInput("Nothing was said here yet.")
 
 
 async def _stop(desk: Desk, argument: str) -> Reply:
     waiting = await desk.gateway.under_way(desk.here)
-    if not waiting:
-        return desk.stays("Nothing runs here.")
-    await desk.gateway.stop(desk.principal, waiting[0].id)
+    if not await desk.gateway.repeated(desk.principal, desk.dedup):
+        if not waiting:
+            return desk.stays("Nothing runs here.")
+        await desk.gateway.stop(desk.principal, waiting[0].id, dedup=desk.dedup)
     return desk.stays("Stopped; what was written stays." + (f" {len(waiting) - 1} wait." if len(waiting) > 1 else ""))
 
 
@@ -236,17 +249,20 @@ def _input_of(turn: Turn) -> str:
 
 
 async def _compact(desk: Desk, focus: str) -> Reply:
-    made = await desk.gateway.summarise(desk.principal, ById(desk.here.id), focus=focus, dedup=desk.dedup)
+    made = await desk.done()
+    if made is None:
+        made = await desk.gateway.summarise(desk.principal, ById(desk.here.id), focus=focus, dedup=desk.dedup)
     if made is None:
         return desk.stays("There is nothing to fold yet.")
     return desk.stays("The past is summarised for the model; nothing is lost, and /expand brings it back.")
 
 
 async def _expand(desk: Desk, argument: str) -> Reply:
-    position = await desk.gateway.summary_in_force(desk.here)
-    if position is None:
-        return desk.stays("No summary stands for anything here.")
-    await desk.gateway.expand(desk.principal, ById(desk.here.id), position, dedup=desk.dedup)
+    if await desk.done() is None:
+        position = await desk.gateway.summary_in_force(desk.here)
+        if position is None:
+            return desk.stays("No summary stands for anything here.")
+        await desk.gateway.expand(desk.principal, ById(desk.here.id), position, dedup=desk.dedup)
     return desk.stays("The model sees the originals again.")
 
 

@@ -20,6 +20,7 @@ from legato.domain.entries import (
     Entry,
     Message,
     Note,
+    Rewind,
     View,
 )
 from legato.domain.events import AnyEvent
@@ -36,8 +37,8 @@ from legato.engine.upkeep import Upkeep
 from legato.engine.worker import Worker
 from legato.errors import BadInput
 from legato.store import blobs as store_blobs
-from legato.store import directory, inbox, log, turns
-from legato.store.database import Database, Hint
+from legato.store import directory, inbox, log, requests, turns
+from legato.store.database import Database, Hint, Tx
 from legato.store.inbox import Due, Received
 
 Held = TypeVar("Held", Entry, Draft)
@@ -127,8 +128,12 @@ class Gateway(Upkeep):
         return admission.turn
 
     async def repeated(self, principal: PrincipalId, dedup: Dedup | None) -> bool:
-        """Whether a request was admitted before; one with the same key and another content is refused."""
-        return dedup is not None and await self._db.read(turns.repeated, principal, dedup) is not None
+        """Whether a request was carried out before; one with the same key and another content is refused."""
+        return dedup is not None and await self._db.read(requests.repeated, principal, dedup)
+
+    async def admitted(self, principal: PrincipalId, dedup: Dedup | None) -> Turn | None:
+        """The turn that a request was admitted as before."""
+        return await self._db.read(turns.repeated, principal, dedup) if dedup is not None else None
 
     async def ephemeral(self, submission: Submission) -> Ephemeral:
         """A turn that leaves nothing behind; the conversation it names is read, not written."""
@@ -220,10 +225,10 @@ class Gateway(Upkeep):
         """Let nobody ask for a turn any more; what it wrote stays part of the conversation."""
         await self._db.write(turns.delete, principal, turn_id)
 
-    async def stop(self, principal: PrincipalId, turn_id: TurnId) -> Turn:
-        """Ask for a turn to be stopped. What was written stays."""
-        turn = await self._db.write(turns.cancel, principal, turn_id)
-        if not turn.ended:
+    async def stop(self, principal: PrincipalId, turn_id: TurnId, *, dedup: Dedup | None = None) -> Turn:
+        """Ask for a turn to be stopped. What was written stays. A request that has stopped one stops no other."""
+        turn = await self._db.write(_stop, principal, turn_id, dedup)
+        if turn.cancel_at is not None and not turn.ended:
             self._worker.stop(turn.id)
             self._worker.offer(turn.conversation_id)  # one that was handed back is closed by whoever takes it
             self._db.tell(Hint("cancel", turn.id))
@@ -273,6 +278,12 @@ class Gateway(Upkeep):
             blobs = await self._db.read(store_blobs.get, principal, wanted)
             return [structs.replace(holder, body=attach(holder.body, blobs)) for holder in holders]
         return holders
+
+    async def taken_back(self, turn: Turn) -> str:
+        """What was said where that begins which a turn has hidden."""
+        to = next(d.body.to for d in turn.input.drafts if isinstance(d.body, Rewind))
+        body = await self._db.read(log.body_at, turn.conversation_id, to + 1)
+        return body.text if isinstance(body, Message) else ""
 
     async def answer(self, turn: Turn) -> str:
         """The last thing that a turn said which was submitted or read."""
@@ -347,6 +358,17 @@ class Gateway(Upkeep):
             for place, d in enumerate(submission.input.drafts, 1)
         ]
         return structs.replace(view, entries=(*view.entries, *brought))
+
+
+async def _stop(tx: Tx, principal: PrincipalId, turn_id: TurnId, dedup: Dedup | None) -> Turn:
+    async def make(tx: Tx) -> Conversation:
+        turn = await turns.cancel(tx, principal, turn_id)
+        return await directory.find(tx, principal, ById(turn.conversation_id))
+
+    if dedup is None:
+        return await turns.cancel(tx, principal, turn_id)
+    await requests.once(tx, principal, dedup, make)
+    return await turns.outcome_of(tx, principal, turn_id)
 
 
 def _unsaved(submission: Submission, conversation_id: ConversationId) -> Turn:

@@ -10,10 +10,10 @@ from msgspec import Struct
 
 from legato.domain.conversations import Conversation
 from legato.domain.handles import ById
-from legato.domain.ids import PrincipalId
+from legato.domain.ids import ConversationId, PrincipalId
 from legato.domain.turns import Dedup
 from legato.errors import DedupMismatch
-from legato.store import directory
+from legato.store import directory, turns
 from legato.store.database import Tx, one
 
 
@@ -30,10 +30,8 @@ async def once(
     """Carry a request out, unless it was."""
     if dedup is None:
         return Made(await make(tx), fresh=True)
-    if row := await one(tx.run("find_request", principal=principal, dedup_key=dedup.key)):
-        if row[0] != dedup.request_hash:
-            raise DedupMismatch()
-        return Made(await directory.find(tx, principal, ById(row[1])), fresh=False)
+    if made := await _made(tx, principal, dedup):
+        return Made(await directory.find(tx, principal, ById(made)), fresh=False)
     conversation = await make(tx)
     await tx.run(
         "add_request",
@@ -43,6 +41,19 @@ async def once(
         made=conversation.id,
     )
     return Made(conversation, fresh=True)
+
+
+async def repeated(tx: Tx, principal: PrincipalId, dedup: Dedup) -> bool:
+    """Whether a request was carried out, with a turn or without; another under its key is refused."""
+    made = await _made(tx, principal, dedup)
+    return made is not None or await turns.repeated(tx, principal, dedup) is not None
+
+
+async def _made(tx: Tx, principal: PrincipalId, dedup: Dedup) -> ConversationId | None:
+    row = await one(tx.run("find_request", principal=principal, dedup_key=dedup.key))
+    if row is not None and row[0] != dedup.request_hash:
+        raise DedupMismatch()
+    return row[1] if row is not None else None
 
 
 async def forget(tx: Tx, age: float) -> None:
