@@ -73,6 +73,27 @@ def test_conversations_are_deleted_while_they_are_listed(fresh_server: Server) -
         refused(client.get("/v1/conversations", params={"after": gone}), 404, "conversation_not_found", "after")
 
 
+def test_the_trash_is_told_page_by_page(fresh_server: Server) -> None:
+    """What is another's, lives, or was purged has no place in it."""
+    client = fresh_server.client
+    made = [conversation_of(ask(client, f"reply only {n}")) for n in range(5)]
+    for conversation in made:
+        ok(client.delete(f"/v1/conversations/{conversation}"))
+    foreign, living = conversation_of(ask(fresh_server.stranger, "hello")), conversation_of(ask(client, "hello"))
+    ok(fresh_server.stranger.delete(f"/v1/conversations/{foreign}"))
+    told: list[str] = []
+    more = True
+    while more:
+        page = get(client, "/v1/trash", limit=2, **({"after": told[-1]} if told else {}))
+        assert (page["first_id"], page["last_id"]) == (page["data"][0]["id"], page["data"][-1]["id"])
+        told += [row["id"] for row in page["data"]]
+        more = page["has_more"]
+    assert told == made[::-1]
+    ok(client.delete(f"/v1/trash/{made[0]}"))
+    for elsewhere in (foreign, living, made[0], "a-name"):
+        refused(client.get("/v1/trash", params={"after": elsewhere}), 404, "conversation_not_found", "after")
+
+
 def test_an_item_is_deleted_once(client: httpx.Client, stranger: httpx.Client) -> None:
     """Deleting what is not there, or another's, is 404."""
     conversation = conversation_of(ask(client, "hello"))

@@ -366,13 +366,17 @@ def test_the_whole_trash_is_emptied(serve: Serve, home: Path) -> None:
     assert len(legato(home, "ls", "--json").json) == 1
 
 
-def test_a_trash_of_more_than_is_told_at_once_is_emptied(serve: Serve, home: Path) -> None:
+def test_a_trash_of_more_than_is_told_at_once_is_searched_and_emptied(serve: Serve, home: Path) -> None:
     server = serve()
     key = (home / "key").read_text().strip()
     with httpx.Client(base_url=server.url, headers={"Authorization": f"Bearer {key}"}, timeout=BOUND) as client:
         for _ in range(1_001):
             made = client.post("/v1/conversations", json={}).json()["id"]
             client.delete(f"/v1/conversations/{made}")
+        oldest = client.get("/v1/trash", params={"limit": 1_000}).json()["last_id"]
+        [first] = client.get("/v1/trash", params={"after": oldest}).json()["data"]
+    assert legato(home, "restore", first["id"]).code == 0
+    assert legato(home, "rm", first["id"]).code == 0
     assert legato(home, "purge", "--all").out == "1001 conversations are gone for good.\n"
     assert legato(home, "restore", "--json").json == []
 

@@ -90,6 +90,19 @@ async def test_a_name_that_somebody_took_meanwhile_stays_theirs(db: Database) ->
     await check(db)
 
 
+async def test_the_trash_is_read_on_after_what_was_read_of_it(db: Database) -> None:
+    """Those that were deleted in one moment have an order, too."""
+    for name in "abcde":
+        await delete(db, (await talk(db, Slug(name))).conversation_id)
+    await script(db, "update conversations set deleted_at = 1794857339.25 where deleted_at is not null")
+    whole = [row.conversation.id for row in await db.read(trash.deleted, ALICE, 10)]
+    assert len(whole) == 5
+    for place, last in enumerate(whole, 1):
+        assert [row.conversation.id for row in await db.read(trash.deleted, ALICE, 10, last)] == whole[place:]
+    with pytest.raises(UnknownHandle):
+        await db.read(trash.deleted, BOB, 10, whole[0])
+
+
 async def test_nobody_reaches_into_the_trash_of_another(db: Database) -> None:
     here = (await talk(db, WORK)).conversation_id
     await delete(db, here)

@@ -365,28 +365,34 @@ async def delete_alias(call: Call) -> Response:
 
 async def list_deleted(call: Call) -> Response:
     """`GET /v1/trash`: what was deleted and can be restored, newest first."""
-    rows = await call.gateway.deleted(call.caller.principal, call.limit(most=1_000))
-    data = [_described(row) | {"deleted_at": int(row.conversation.deleted_at or 0)} for row in rows]
-    return answer({"object": "list", "data": data})
+    limit = call.limit(most=1_000)
+    after = call.query("after")
+    try:
+        last = _in_trash(after, "after") if after is not None else None
+        rows = await call.gateway.deleted(call.caller.principal, limit + 1, last)
+    except UnknownHandle as error:
+        raise UnknownHandle(error.message, param="after") from error
+    data = [_described(row) | {"deleted_at": int(row.conversation.deleted_at or 0)} for row in rows[:limit]]
+    return answer(listing(data, has_more=len(rows) > limit))
 
 
 async def restore(call: Call) -> Response:
     """`POST /v1/trash/{id}/restore`: as it was, with those of its names that nobody has taken."""
-    restored = await call.gateway.restore(call.caller.principal, ConversationId(_id(call)), dedup=call.dedup)
+    restored = await call.gateway.restore(call.caller.principal, _in_trash(call.path("id")), dedup=call.dedup)
     return answer(shown(restored.conversation) | {"lost_names": restored.lost}, headers=replayed(not restored.fresh))
 
 
 async def purge(call: Call) -> Response:
     """`DELETE /v1/trash/{id}`: for good."""
-    conversation = ConversationId(_id(call))
+    conversation = _in_trash(call.path("id"))
     await call.gateway.purge(call.caller.principal, conversation)
     return answer({"id": conversation, "object": "conversation.purged", "purged": True})
 
 
-def _id(call: Call) -> str:
-    named = parse_name(call.path("id"), param="conversation_id")
+def _in_trash(given: str, param: str = "conversation_id") -> ConversationId:
+    named = parse_name(given, param=param)
     if not isinstance(named, ById):
-        raise UnknownHandle("In the trash a conversation is known by its id only.", param="conversation_id")
+        raise UnknownHandle("In the trash a conversation is known by its id only.", param=param)
     return named.id
 
 

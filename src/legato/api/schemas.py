@@ -51,6 +51,7 @@ class Limited(Struct):
 
 class TrashPaging(Struct):
     limit: Annotated[int, Meta(ge=1, le=1000)] = 20
+    after: Name | UnsetType = UNSET
 
 
 class Resolving(Struct):
@@ -405,8 +406,7 @@ class DeletedConversation(ListedConversation):
     deleted_at: int
 
 
-class Trash(Struct):
-    object: Literal["list"]
+class Trash(Page):
     data: list[DeletedConversation]
 
 

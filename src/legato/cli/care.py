@@ -183,8 +183,13 @@ def _purge(client: Client, rows: list[Row]) -> None:
 
 
 def _trash(client: Client) -> list[Row]:
-    """What the gateway tells of it at once, newest first."""
-    rows: list[Row] = client.get("/v1/trash", limit=1_000)["data"]
+    """All that is in it, newest first."""
+    rows: list[Row] = []
+    more = True
+    while more:
+        page = client.get("/v1/trash", limit=1_000, after=rows[-1]["id"] if rows else None)
+        rows += page["data"]
+        more = page["has_more"]
     return rows
 
 

@@ -119,9 +119,11 @@ class Keeping(ABC):
         self._worker.pasts.drop(conversation.id)
         return conversation
 
-    async def deleted(self, principal: PrincipalId, limit: int = 100) -> list[Described]:
+    async def deleted(
+        self, principal: PrincipalId, limit: int = 100, after: ConversationId | None = None
+    ) -> list[Described]:
         """What is in the trash, newest first."""
-        return await self._db.read(trash.deleted, principal, limit)
+        return await self._db.read(trash.deleted, principal, limit, after)
 
     async def restore(
         self, principal: PrincipalId, conversation_id: ConversationId, *, dedup: Dedup | None = None

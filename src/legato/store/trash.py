@@ -29,9 +29,16 @@ class Restored(Struct, frozen=True):
     fresh: bool = True
 
 
-async def deleted(tx: Tx, principal: PrincipalId, limit: int) -> list[Described]:
-    """What is in a principal's trash, newest first, each with the name it had."""
-    found = [directory.conversation_of(row) for row in await tx.run("list_deleted", principal=principal, limit=limit)]
+async def deleted(tx: Tx, principal: PrincipalId, limit: int, after: ConversationId | None = None) -> list[Described]:
+    """What is in a principal's trash, newest first, from the one after `after` on, each with the name it had."""
+    before, before_id = 1e18, ""
+    if after is not None:
+        last = await one(tx.run("place_in_trash", id=after, principal=principal))
+        if last is None:
+            raise _not_there(after)
+        before, before_id = last
+    rows = await tx.run("list_deleted", principal=principal, before=before, before_id=before_id, limit=limit)
+    found = [directory.conversation_of(row) for row in rows]
     described = []
     for row in await directory.described(tx, found):
         names = await tx.run("freed_aliases_of", conversation=row.conversation.id)
@@ -44,8 +51,12 @@ async def get(tx: Tx, principal: PrincipalId, conversation_id: ConversationId) -
     """A conversation in the trash, held until the transaction ends."""
     row = await one(tx.run("lock_deleted", id=conversation_id, principal=principal))
     if row is None:
-        raise UnknownHandle(f"No conversation {conversation_id!r} in the trash.", param="conversation")
+        raise _not_there(conversation_id)
     return directory.conversation_of(row)
+
+
+def _not_there(conversation_id: ConversationId) -> UnknownHandle:
+    return UnknownHandle(f"No conversation {conversation_id!r} in the trash.", param="conversation")
 
 
 async def restore(tx: Tx, principal: PrincipalId, conversation_id: ConversationId) -> Restored:

@@ -21,7 +21,12 @@ delete from freed_aliases where conversation_id = :conversation;
 -- The trash of a principal, newest first.
 select {conversation} from conversations
 where principal = :principal and deleted_at is not null and purged_at is null
+and (deleted_at, id) < (:before, :before_id)
 order by deleted_at desc, id desc limit :limit;
+
+-- name: place_in_trash
+select deleted_at, id from conversations
+where id = :id and principal = :principal and deleted_at is not null and purged_at is null;
 
 -- name: lock_deleted
 select {conversation} from conversations
