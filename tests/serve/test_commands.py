@@ -4,7 +4,9 @@ import json
 import subprocess
 import sys
 import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import click
@@ -208,6 +210,34 @@ def test_a_gateway_elsewhere_is_named_by_its_url_and_key(serve: Serve, home: Pat
     assert (wrong.code, "set LEGATO_API_KEY" in wrong.err, "delete" in wrong.err) == (1, True, False)
     nobody = legato(tmp_path / "other", "ls", env={"LEGATO_URL": "http://127.0.0.1:1"})
     assert (nobody.code, "does not answer" in nobody.err, "check LEGATO_URL" in nobody.err) == (1, True, True)
+
+
+@pytest.mark.parametrize("path", ["", "/", "/v1", "/team/legato", "/team/legato/v1/"])
+def test_a_gateway_under_a_path_is_asked_there(tmp_path: Path, path: str) -> None:
+    """A proxy may have it under one; and the address that OpenAI's clients are given will do."""
+    asked: list[str] = []
+
+    class Proxy(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path.partition("?")[0])
+            told = b'{"object": "list", "data": [], "has_more": false}'
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(told)))
+            self.end_headers()
+            self.wfile.write(told)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Proxy) as proxy:
+        Thread(target=proxy.serve_forever).start()
+        url = f"http://127.0.0.1:{proxy.server_port}{path}"
+        try:
+            said = legato(tmp_path / "home", "ls", "--json", env={"LEGATO_URL": url, "LEGATO_API_KEY": "any"})
+        finally:
+            proxy.shutdown()
+    assert (said.code, said.json) == (0, [])
+    assert set(asked) == {path.rstrip("/").removesuffix("/v1") + "/v1/conversations"}
 
 
 def test_conversations_are_listed_shown_found_renamed_forked_bound_compacted_exported_and_removed(

@@ -1,9 +1,10 @@
 """How commands reach a gateway: over HTTP, and nothing else, because one process owns the store.
 
-`LEGATO_URL` names it, else the home does. Where none runs, a private one serves the command and ends with it, however
-the command ends: it holds the other end of the gateway's standard input. A private gateway may serve other commands
-meanwhile, and leaves them when its owner leaves; a command that lasts finds its gateway again (`Way.find`). Only the
-standard library is used here: a command should be done before a larger client is imported.
+`LEGATO_URL` names it, with the path under which a proxy has it, else the home does; OpenAI's clients are given the same
+address with `/v1` behind it, so that is left out. Where none runs, a private one serves the command and ends with it,
+however the command ends: it holds the other end of the gateway's standard input. A private gateway may serve other
+commands meanwhile, and leaves them when its owner leaves; a command that lasts finds its gateway again (`Way.find`).
+Only the standard library is used here: a command should be done before a larger client is imported.
 """
 
 import fcntl
@@ -58,7 +59,7 @@ class Client:
     """A gateway, and the key that opens it."""
 
     def __init__(self, url: str, key: str, patience: float | None = None, source: str = "") -> None:
-        self.url = url.rstrip("/")
+        self.url = url.rstrip("/").removesuffix("/v1")
         self._key, self._patience, self._source = key, patience, source
 
     def get(self, path: str, **query: Any) -> Any:
@@ -100,7 +101,8 @@ class Client:
 
     def follow(self, path: str, after: str | None) -> "Following":
         """A stream that is told from event `after` on, until somebody closes it."""
-        return Following(self._connection(SILENT), path, self._headers | ({"Last-Event-ID": after} if after else {}))
+        connection = self._connection(SILENT)
+        return Following(connection, self._under(path), self._headers | ({"Last-Event-ID": after} if after else {}))
 
     def lines(self, path: str) -> Iterator[dict[str, Any]]:
         """What is told in JSON lines, line by line."""
@@ -151,6 +153,7 @@ class Client:
         chunks: Iterable[bytes] | None = None,
     ) -> Iterator[http.client.HTTPResponse]:
         connection = self._connection(timeout or self._patience)
+        path = self._under(path)
         given = self._headers | (headers or {})
         if chunks is not None:
             given |= {"Content-Type": "application/jsonl", "Transfer-Encoding": "chunked"}
@@ -180,6 +183,10 @@ class Client:
             raise BadConfig(f"{self.url!r} is no address of a gateway; one looks like http://127.0.0.1:8420.")
         kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
         return kind(host, port, timeout=timeout)
+
+    def _under(self, path: str) -> str:
+        """A path where the gateway has it."""
+        return urlsplit(self.url).path + path
 
     @property
     def _headers(self) -> dict[str, str]:
