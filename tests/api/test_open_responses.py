@@ -212,6 +212,14 @@ def test_a_choice_of_tools_reaches_the_provider_in_its_words(steered_server: Ser
     ]
 
 
+@pytest.mark.parametrize("words", ["", " \n", [{"role": "user", "content": []}]])
+def test_who_begins_with_silence_is_answered(steered_server: Server, upstream: Upstream, words: Any) -> None:
+    """A request without any message would be refused by the provider."""
+    STREAMS["text"][0](upstream.talk())
+    assert ask(steered_server.client, words)["status"] == "completed"
+    assert upstream.received[0]["messages"] == [{"role": "user", "content": ""}]
+
+
 def test_what_is_asked_for_reaches_the_provider_and_is_told_back(steered_server: Server, upstream: Upstream) -> None:
     """Penalties, verbosity, strict tools, and a schema with all that was said about it; on both routes."""
     client, strict = steered_server.client, {**WEATHER, "strict": True}

@@ -41,6 +41,8 @@ MAX_LINE = 16 * 1024 * 1024
 TRIES = 4
 LONGEST_WAIT = 30.0  # seconds between two tries
 ATTACHED = {"type": "text", "text": "[Attached to the results of the tool calls]"}
+SILENCE = b'{"role":"user","content":""},'
+"""What was said where nobody has said a word: servers refuse a request without a message."""
 
 
 class _Function(Struct):
@@ -160,7 +162,7 @@ class OpenAIChat:
 
 def chat_request(model: str, request: ModelRequest) -> bytes:
     """The request in the server's words. The same request gives the same bytes."""
-    messages = made_of(request.items, _messages)
+    messages = made_of(request.items, _messages) or SILENCE
     if request.instructions:
         messages = msgspec.json.encode({"role": "system", "content": request.instructions}) + b"," + messages
     body: dict[str, Any] = {
