@@ -237,6 +237,7 @@ CHATS = [
     *(chat("top_logprobs", value) for value in (99, -1, "x")),
     chat("verbosity", "loud"),
     chat("modalities", ["smell"]),
+    chat("modalities", ["text", "audio"]),
     chat("prompt_cache_retention", "zzz"),
     *(chat(name, 7) for name in ("user", "safety_identifier", "prompt_cache_key")),
     chat("stream", "yes"),

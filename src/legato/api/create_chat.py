@@ -161,7 +161,7 @@ class CreateChat(Struct):
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
     store: bool | None = None
-    modalities: list[Literal["text", "audio"]] | None = None
+    modalities: list[Literal["text"]] | None = None
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
     prompt_cache_retention: unheeded.CacheRetention | None = None

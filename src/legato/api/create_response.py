@@ -1,6 +1,7 @@
 """What a client sends to make a response: the body of `POST /v1/responses`, as OpenAI's clients write it.
 
-What is not a field here is refused by name (`unheeded` says what is taken and not acted on).
+What is not a field here is not read; of what is, a value that means nothing is refused by name (`unheeded` says what is
+taken and not acted on).
 """
 
 from typing import Annotated, Any, Literal
