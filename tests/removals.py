@@ -665,6 +665,15 @@ REMOVALS = [
     ),
     Removal(
         KEPT,
+        "a call that nobody answers holds no summary back",
+        [Change("domain/folding.py", "waiting, gone_on = {}, False", "gone_on = False")],
+        [
+            "engine/test_compaction.py::test_a_call_that_the_client_never_answers_keeps_nothing_from_being_summarised[*]",
+            "domain/test_folding.py::test_a_late_result_stays_with_its_call_until_the_model_has_gone_on_without_it",
+        ],
+    ),
+    Removal(
+        KEPT,
         "a purge leaves what forks read",
         [Change("store/trash.py", "(base for _, base in forks if base > conversation.base_seq)", "()")],
         ["store/test_trash.py::test_forks_keep_what_they_read_and_no_more[*]"],

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from legato.domain.entries import AnyBody, Entry, Item, Message, Note, Text, ToolCall, ToolResult
-from legato.domain.folding import actions, fold, trim
+from legato.domain.folding import actions, fold, trim, whole_places
 from legato.domain.ids import ConversationId, EntryId, TurnId
 from legato.domain.shape import shape
 from well_formed import problems
@@ -63,6 +63,19 @@ def test_a_fold_keeps_pairs_together_and_the_latest_input_verbatim(
         if isinstance(entry.body, ToolResult):
             [call] = [e.seq for e in entries if isinstance(e.body, ToolCall) and e.body.call_id == entry.body.call_id]
             assert (call in folded) == (entry.seq in folded)
+
+
+def test_a_late_result_stays_with_its_call_until_the_model_has_gone_on_without_it() -> None:
+    """As `shape` pairs them: before that a person may speak in between, and after it the result is told as text."""
+    call, result, asks = ToolCall("c", "work", "{}"), ToolResult("c", "late"), said("user", 1)
+    for bodies, whole in (
+        ([asks, call, asks, result, said("assistant", 1)], [0, 1, 4]),
+        ([asks, call, asks, said("assistant", 1), result], [0, 1, 2, 3, 4]),
+        ([asks, call, asks], [0, 1]),
+        ([asks, call, ToolCall("d", "work", "{}"), ToolResult("d", "ok"), asks], [0, 1]),
+    ):
+        entries = [Entry(seq, EntryId(f"e{seq}"), TurnId("t"), body, 0.0) for seq, body in enumerate(bodies, 1)]
+        assert whole_places(entries) == whole
 
 
 @settings(max_examples=300, deadline=None)

@@ -12,7 +12,7 @@ from conftest import ALICE
 from engine.rooms import Rooms, ask, ended, say, submission, transcript
 from engine.scripted import Scripted, Tools, calls, constant, last_said, words
 from engine.waiting import within
-from legato.domain.entries import Compaction, Entry, Message, Note, Text, ToolResult
+from legato.domain.entries import Compaction, Entry, Message, Note, Text, Tool, ToolResult
 from legato.domain.events import Folded
 from legato.domain.handles import ById, Slug
 from legato.domain.turns import Turn, Usage
@@ -231,6 +231,23 @@ async def test_a_summary_stands_on_the_one_before(rooms: Rooms) -> None:
     assert len(given) >= 2
     assert "Summary number 0." not in given[0]
     assert all(f"Summary number {n}." in text for n, text in enumerate(given[1:]))
+
+
+async def test_a_call_that_the_client_never_answers_keeps_nothing_from_being_summarised(rooms: Rooms) -> None:
+    """The talk goes on without it, and every request has all of the past: in words, or in a summary."""
+
+    def reply(request: ModelRequest) -> list[ModelEvent]:
+        if is_summary(request):
+            return words("Short.")
+        return calls(("c", "theirs", "{}")) if last_said(request) == "ask me" else words("heard")
+
+    app = await rooms.open(Scripted(reply), **SMALL)
+    await ask(app, "ask me", tools=(Tool("theirs", "", {}),))
+    await long_talk(app, 60)
+    folded = [body for e in await compactions(app) if isinstance(body := e.body, Compaction)]
+    assert len(folded) >= 2
+    assert folded[-1].upto > 60
+    assert not any("earlier items left out" in str(request.items[0]) for request in asked(rooms.model))
 
 
 async def test_what_was_done_is_told_for_ever_and_pins_stay_verbatim(rooms: Rooms) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from msgspec import Struct, structs
 
-from legato.domain.entries import AnyBody, Entry, Item, Message, Text, ToolCall, ToolResult
+from legato.domain.entries import AnyBody, Entry, Item, Message, Reasoning, Text, ToolCall, ToolResult
 from legato.domain.ids import ConversationId
 
 Size = Callable[[AnyBody], int]
@@ -49,18 +49,27 @@ def fold(
 
 
 def whole_places(entries: Sequence[Entry]) -> list[int]:
-    """Where no call waits for its result."""
-    waiting: set[str] = set()
-    places = []
+    """Where no call waits for its result. One that the model has gone on without (`shape` says so) waits for none: a
+    client may never answer, and what came after that must be foldable all the same."""
+    waiting: dict[str, int] = {}  # where each call of this step is
+    apart: set[int] = set()
+    gone_on = False  # whoever speaks next begins a step
     for place, entry in enumerate(entries):
-        if not waiting:
-            places.append(place)
         match entry.body:
-            case ToolCall(call_id=call_id):
-                waiting.add(call_id)
+            case ToolCall() | Reasoning() | Message(role="assistant"):
+                if gone_on:
+                    waiting, gone_on = {}, False
+                if isinstance(entry.body, ToolCall):
+                    waiting[entry.body.call_id] = place
             case ToolResult(call_id=call_id):
-                waiting.discard(call_id)
-    return places
+                gone_on = True
+                if call_id in waiting:
+                    apart.update(range(waiting.pop(call_id) + 1, place + 1))
+            case Message():
+                gone_on = True
+    for place in waiting.values():
+        apart.update(range(place + 1, len(entries)))
+    return [place for place in range(len(entries)) if place not in apart]
 
 
 def _between_exchanges(entries: Sequence[Entry], whole: list[int], size: Size, keep: int, exchanges: int) -> int | None:
