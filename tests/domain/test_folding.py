@@ -103,17 +103,19 @@ def test_what_one_fold_kept_is_folded_by_the_next_unless_it_is_still_the_latest_
 
 
 @settings(max_examples=300, deadline=None)
-@given(logs(), st.integers(0, 400))
-def test_what_is_trimmed_fits_and_is_well_formed(entries: list[Entry], room: int) -> None:
-    """The last exchange and the system's own words stay; the rest goes from the oldest on."""
-    items = shape([said("system", 5), *(e.body for e in entries)])
+@given(logs(), st.integers(0, 400), st.sampled_from([5, 500]))
+def test_what_is_trimmed_fits_and_is_well_formed(entries: list[Entry], room: int, summary: int) -> None:
+    """The last exchange stays, and the system's own words as far as they fit; the rest goes from the oldest on."""
+    items = shape([said("system", summary), *(e.body for e in entries)])
     trimmed = trim(items, size, room, TALK)
     last = next((p for p in reversed(range(len(items))) if _is_input(items[p])), 0)
     if trimmed is None:
         return
     assert sum(size(item) for item in trimmed.items) <= max(room, 0) + 8  # the digits of the marker
     assert problems(trimmed.items) == []
-    assert said("system", 5) in trimmed.items
+    assert trimmed.cut != (said("system", summary) in trimmed.items)
+    rest = [item for item in trimmed.items if not (isinstance(item, Message) and item.role == "system")]
+    assert not trimmed.cut or not any(map(_is_input, rest[1:]))
     if last:
         assert items[last] in trimmed.items
     if sum(size(item) for item in items) <= room:

@@ -409,6 +409,30 @@ async def test_an_input_larger_than_the_window_fails_with_advice(rooms: Rooms) -
     assert (await ask(app, "hello")).status == "done"
 
 
+async def test_a_summary_made_for_a_larger_window_is_cut_until_there_is_a_shorter_one(rooms: Rooms) -> None:
+    """The agent is given a small model, and nobody can write a summary at first: every turn is answered all the same,
+    by a model that sees how the summary begins and ends."""
+    down = [True]
+    model = Scripted(talk_and(lambda r: [ModelUnavailable("down")] if down else words("Short.")))
+    app = await rooms.open(model, models_scripted={"kind": "demo", "context_window": 100_000})
+    await long_talk(app, 2)
+    upto = (await app.gateway.find(ALICE, WORK)).head_seq
+    await app.gateway.compact(ALICE, WORK, upto, " ".join(f"word{n}." for n in range(5_000)))
+    app = await rooms.restart(**SMALL)
+    await long_talk(app, 12)
+    for request in asked(model)[2:]:
+        assert tokens.of_request(request) <= WINDOW
+        summary = str(request.items[0])
+        assert "word0." in summary
+        assert "word4999." in summary
+        assert "cut here to fit" in summary
+    turn = await ask(app, "what was left out?")
+    assert "What stands for the past was cut." in str((await app.gateway.receipt(turn))[1])
+    down.clear()
+    await long_talk(app, 12)
+    assert "Short." in str(asked(model)[-1].items[0])
+
+
 async def test_a_turn_that_leaves_nothing_behind_fits_as_well(rooms: Rooms) -> None:
     """It is trimmed, and the log is as it was."""
     app = await rooms.open(Scripted(talk_and(lambda r: [ModelUnavailable("down")])), **SMALL)

@@ -14,6 +14,7 @@ from legato.domain.ids import ConversationId
 Size = Callable[[AnyBody], int]
 
 EXCHANGES = 4  # at most so many of the last ones stay verbatim
+CUT_OUT = "[cut here to fit; the conversation's log has all of it]"
 
 
 class Fold(Struct, frozen=True):
@@ -121,16 +122,18 @@ def _is_systems(body: AnyBody) -> bool:
 
 
 class Trimmed(Struct, frozen=True):
-    """Items that fit, and what was left out of them."""
+    """Items that fit, and what was left out of them; `cut` where not even the system's own messages are whole."""
 
     items: tuple[Item, ...]
     outputs: int
     messages: int
+    cut: bool = False
 
 
 def trim(items: Sequence[Item], size: Size, room: int, conversation_id: ConversationId) -> Trimmed | None:
-    """Leave out the oldest tool outputs, then the oldest exchanges, until the rest fits into `room`. The system's own
-    messages and the last exchange stay; None when even that is too much."""
+    """Leave out the oldest tool outputs, then the oldest exchanges, then the middle of the system's own messages (a
+    summary may have been written for a larger window), until the rest fits into `room`. The last exchange stays; None
+    when even that is too much."""
     kept: list[Item] = list(items)
     total = sum(size(item) for item in kept)
     outputs = 0
@@ -143,19 +146,38 @@ def trim(items: Sequence[Item], size: Size, room: int, conversation_id: Conversa
             outputs += 1
     head = [item for item in kept if _is_systems(item)]
     rest = [item for item in kept if not _is_systems(item)]
-    messages = 0
+    messages, cut = 0, False
     if total > room:
-        marker = _marker(0, conversation_id)
-        total += size(marker)
-        while total > room:
-            following = next((p for p, item in enumerate(rest) if p and _is_input(item)), None)
-            if following is None:
-                return None
+        total += size(_marker(0, conversation_id))
+        while total > room and (following := _next_exchange(rest)) is not None:
             total -= sum(size(item) for item in rest[:following])
             messages += following
             rest = rest[following:]
-        head.append(_marker(messages, conversation_id))
-    return Trimmed((*head, *rest), outputs, messages)
+        for place in sorted(range(len(head)), key=lambda place: -size(head[place])):
+            item = head[place]
+            if total > room and isinstance(item, Message):
+                head[place] = _cut(item, size, size(item) - (total - room))
+                total += size(head[place]) - size(item)
+                cut = cut or head[place] is not item
+        if total > room:
+            return None
+        head += [_marker(messages, conversation_id)] if messages else []
+    return Trimmed((*head, *rest), outputs, messages, cut)
+
+
+def _next_exchange(items: Sequence[Item]) -> int | None:
+    return next((place for place, item in enumerate(items) if place and _is_input(item)), None)
+
+
+def _cut(message: Message, size: Size, room: int) -> Message:
+    """A message of which the beginning and the end fit into `room`; the same where there is nothing to gain."""
+    text, shorter = message.text, message
+    kept = len(text)
+    while kept and size(shorter) > room:
+        kept = kept * max(room, 0) * 9 // (10 * size(shorter))
+        words = f"{text[: kept - kept // 2]}\n{CUT_OUT}\n{text[len(text) - kept // 2 :]}"
+        shorter = Message(message.role, (Text(words),))
+    return shorter if size(shorter) < size(message) else message
 
 
 def _elided(result: ToolResult) -> ToolResult:

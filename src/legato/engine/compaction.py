@@ -243,6 +243,8 @@ class Compactor:
                 f"with a larger window."
             )
         words = f"{found.outputs} tool outputs and {found.messages} earlier items were left out to fit {most} tokens."
+        if found.cut:
+            words += " What stands for the past was cut."
         return structs.replace(request, items=found.items), words
 
 
