@@ -1059,6 +1059,15 @@ REMOVALS = [
     ),
     Removal(
         TURNS,
+        "a turn that cannot be read is given up",
+        [Change(TURNS_PY, "head = await _give_up(tx, conversation_id, row[0], error)\n            continue", "raise")],
+        [
+            f"engine/test_damage.py::test_a_turn_that_cannot_be_read_itself_ends_and_the_conversation_goes_on[*-{which}]"
+            for which in ("running", "waiting")
+        ],
+    ),
+    Removal(
+        TURNS,
         "answers to an address are sent one at a time",
         [
             Change(

@@ -8,14 +8,16 @@ import asyncpg
 import pytest
 
 from conftest import ALICE
-from engine.rooms import WORK, Rooms, ask, say, transcript
+from engine.rooms import WORK, Rooms, ask, ended, say, transcript
 from engine.scripted import Gate, Scripted, Tools, one_call_each
 from engine.waiting import until, within
 from legato.app import App
 from legato.domain.handles import Slug
+from legato.domain.ids import ConversationId
 from legato.engine import worker
 from legato.errors import Unreadable
 from legato.store import search
+from legato.store.database import Row, Tx
 
 OTHER = Slug("other")
 
@@ -155,29 +157,55 @@ async def test_a_turn_whose_events_cannot_be_read_ends_and_the_next_one_runs(roo
         await change(rooms, "update turn_events set payload = substr(payload, 2) where payload like '!%'")
 
 
-async def test_what_cannot_be_purged_keeps_nothing_else_in_the_trash(rooms: Rooms) -> None:
+@pytest.mark.parametrize(
+    ("damaged", "mended"), [("running", "substr(input, 2)"), ("waiting", "'{}'")], ids=["running", "waiting"]
+)
+async def test_a_turn_that_cannot_be_read_itself_ends_and_the_conversation_goes_on(
+    rooms: Rooms, damaged: str, mended: str
+) -> None:
+    """What one that waited had brought is in no log."""
     gate = Gate()
     app = await rooms.open(Scripted(one_call_each), Tools(work=gate))
-    await say(app, "the zebra")
+    turns = {"running": await say(app, "the zebra"), "waiting": await say(app, "and then?")}
     await within(gate.entered.wait())
     await rooms.crash(app)
-    await change(rooms, "update turns set input = '!' || input")
+    await change(rooms, f"update turns set input = '!' || input where id = '{turns[damaged].id}'")
     gate.opened.set()
     app = await rooms.open()
     try:
+        assert (await ask(app, "still there?")).status == "done"
+        with pytest.raises(Unreadable, match=r"legato verify"):
+            await within(app.gateway.ended(turns.pop(damaged)))
+        assert [(await ended(app, turn)).status for turn in turns.values()] == ["done"]
         await ask(app, "the quagga", OTHER)
-        for name in (WORK, OTHER):
-            await app.gateway.delete(ALICE, name)
-        await rooms.close(app)
-        app = await rooms.open(trash_keep_days=0)
-        await until(lambda: _trash(app, 1))
+        exported = [line async for line in app.gateway.export_all(ALICE)]
+        assert any("the quagga" in repr(line) for line in exported)
     finally:
         await rooms.close(app)
-        await change(rooms, "update turns set input = substr(input, 2) where input like '!%'")
+        await change(rooms, f"update turns set input = {mended} where input like '!%'")
 
 
-async def _trash(app: App, left: int) -> bool:
-    return len(await app.gateway.deleted(ALICE)) == left
+async def test_what_cannot_be_purged_keeps_nothing_else_in_the_trash(rooms: Rooms) -> None:
+    app = await rooms.open()
+    for words, name in (("the zebra", WORK), ("the quagga", OTHER)):
+        await ask(app, words, name)
+    kept, other = [(await app.gateway.delete(ALICE, name)).id for name in (WORK, OTHER)]
+    await rooms.close(app)
+    await change(rooms, f"update conversations set settings = '!' where id = '{kept}'")
+    app = await rooms.open(trash_keep_days=0)
+    try:
+        await until(lambda: _is_gone(app, other))
+        assert not await _is_gone(app, kept)
+    finally:
+        await rooms.close(app)
+        await change(rooms, "update conversations set settings = '{}'")
+
+
+async def _is_gone(app: App, conversation_id: ConversationId) -> bool:
+    async def rows(tx: Tx) -> list[Row]:
+        return await tx.run("own_stretch", id=conversation_id)
+
+    return not await app.db.read(rows)
 
 
 async def _found(app: Any, word: str) -> bool:

@@ -279,13 +279,26 @@ async def _claim(
 ) -> Lease | None:
     """The same under the row lock, where the newest position is known."""
     while row := await one(tx.run("claim_turn", conversation=conversation_id, node=node, lost=lost, next_seq=head + 1)):
-        turn = _turn(row)
+        try:
+            turn = _turn(row)
+        except Unreadable as error:  # it would be claimed for ever, and nothing after it
+            head = await _give_up(tx, conversation_id, row[0], error)
+            continue
         begun = turn.first_seq is not None and turn.first_seq <= head
         if turn.kind == "upkeep":
             head = await _upkeep(tx, turn, head)
             continue
         return await _leased(tx, turn, begun=begun)
     return None
+
+
+async def _give_up(tx: Tx, conversation_id: ConversationId, turn_id: TurnId, error: Unreadable) -> int:
+    """End a turn that was taken and cannot be read. Returns the newest position."""
+    _, head = await log.open_head(tx, conversation_id, turn_id, ())
+    failure = json.encode(Failure.of(error)).decode()
+    ended = {"status": "failed", "last_seq": head, "usage": None, "failure": failure, "fingerprint": None}
+    await tx.run("end_turn", id=turn_id, **ended)
+    return head
 
 
 async def _start(tx: Tx, submission: Submission, place: _Place, given: Input, node: NodeId) -> Lease:
@@ -633,7 +646,11 @@ def _turn(row: Row) -> Turn:
 def decoded(names: Sequence[str], row: Row) -> dict[str, Any]:
     """The columns of a turn by name, with what is JSON in them decoded."""
     values = dict(zip(names, row, strict=True))
-    values["input"] = _input.decode(values["input"])
-    values["usage"] = _usage.decode(values["usage"]) if values["usage"] else None
-    values["failure"] = _failure.decode(values["failure"]) if values["failure"] else None
+    try:
+        values["input"] = _input.decode(values["input"])
+        values["usage"] = _usage.decode(values["usage"]) if values["usage"] else None
+        values["failure"] = _failure.decode(values["failure"]) if values["failure"] else None
+    except DecodeError as error:
+        what = f"Turn {values['id']} cannot be read: {error}."
+        raise Unreadable(f"{what} 'legato verify' shows what else is damaged; a backup may have it whole.") from error
     return values
