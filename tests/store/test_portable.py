@@ -136,6 +136,20 @@ async def test_a_turn_that_was_handed_back_is_not_exported_before_it_has_ended(d
     assert len(await exported(db, here)) == len(ended)
 
 
+async def test_what_is_purged_in_the_middle_of_an_export_keeps_nothing_else_out_of_it(db: Database) -> None:
+    """One that is just being told, and one that would have been the next."""
+    told, following, last = [(await talk(db, Slug(name), name)).conversation_id for name in ("a", "b", "c")]
+    lines: list[bytes] = []
+    async for line in portable.export_all(db, ALICE):
+        if not lines:
+            for conversation in (told, following):
+                await db.write(directory.delete, ALICE, ById(conversation))
+                await db.write(trash.purge, ALICE, conversation)
+        lines.append(msgspec.json.encode(line))
+    assert set(_parcels(lines)) == {told, last}
+    assert lines[-len(await exported(db, last)) :] == await exported(db, last)
+
+
 async def test_an_export_from_before_what_a_fork_still_reads_is_refused(db: Database) -> None:
     """What is left of a purged conversation goes further than the file: the fork would begin past its parent's end, and
     what comes next would be written where something stands already."""

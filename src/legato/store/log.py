@@ -27,7 +27,7 @@ from legato.domain.entries import (
 from legato.domain.ids import ConversationId, TurnId
 from legato.domain.turns import Turn
 from legato.domain.window import Control, Known, Span, context, transcript
-from legato.errors import LeaseLost, Unreadable
+from legato.errors import LeaseLost, UnknownHandle, Unreadable
 from legato.store.database import Row, Tx, one
 
 NO_END = 2**62
@@ -82,7 +82,10 @@ async def place(
 
 async def lineage(tx: Tx, conversation_id: ConversationId) -> list[Stretch]:
     """The stretches of log a conversation reads, oldest first."""
-    [[parent, base, head]] = await tx.run("own_stretch", id=conversation_id)
+    own = await one(tx.run("own_stretch", id=conversation_id))
+    if own is None:
+        raise UnknownHandle(f"No conversation {conversation_id!r}.", param="conversation")
+    parent, base, head = own
     if parent is None:  # most conversations are no forks
         return [Stretch(conversation_id, base, head)]
     return [Stretch(*row) for row in await tx.run("lineage", id=conversation_id)]

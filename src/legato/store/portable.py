@@ -11,13 +11,12 @@ from typing import Literal
 from msgspec import Struct, json, structs
 
 from legato.domain.attachments import references
-from legato.domain.conversations import Conversation
 from legato.domain.entries import Draft
 from legato.domain.handles import ById
 from legato.domain.ids import ConversationId, EntryId, PrincipalId, TurnId
 from legato.domain.portable import BlobLine, ConversationLine, EndLine, EntryLine, Line, Mended, TurnLine
 from legato.domain.turns import Input
-from legato.errors import Conflict, Unreadable
+from legato.errors import Conflict, UnknownHandle, Unreadable
 from legato.logs import logger
 from legato.store import blobs, directory, log, turns
 from legato.store.database import Database, Row, Tx, one
@@ -42,25 +41,30 @@ async def export(db: Database, principal: PrincipalId, conversation_id: Conversa
 async def export_all(db: Database, principal: PrincipalId) -> AsyncIterator[Line]:
     """Every line of everything a principal has, parents before their forks."""
     told: set[ConversationId] = set()
-    created_at, last = -1.0, ""
+    last, created_at = "", -1.0
     while page := await db.read(_next_ones, principal, created_at, last):
-        for conversation in page:
-            created_at, last = conversation.created_at, conversation.id
-            told.add(conversation.id)
+        last, created_at = page[-1]
+        for conversation_id, _ in page:
+            told.add(conversation_id)
             try:
-                for stretch in (await db.read(log.lineage, conversation.id))[:-1]:
+                for stretch in (await db.read(log.lineage, conversation_id))[:-1]:
                     if stretch.conversation_id not in told:  # deleted, and read by this one still
                         async for line in _exported(db, principal, stretch.conversation_id, stretch.upto):
                             yield line
-                async for line in _exported(db, principal, conversation.id, None):
+                async for line in _exported(db, principal, conversation_id, None):
                     yield line
             except Unreadable as error:  # the rest of it is lost, the other conversations are not
-                logger.error("not exported whole", conversation=conversation.id, error=error.message)
+                logger.error("not exported whole", conversation=conversation_id, error=error.message)
+            except UnknownHandle:
+                logger.info("purged before it was exported", conversation=conversation_id)
 
 
-async def _next_ones(tx: Tx, principal: PrincipalId, created_at: float, last: str) -> list[Conversation]:
-    rows = await tx.run("conversations_in_order", principal=principal, created_at=created_at, id=last, limit=PAGE)
-    return [await directory.find(tx, principal, ById(found)) for (found,) in rows]
+async def _next_ones(
+    tx: Tx, principal: PrincipalId, created_at: float, last: str
+) -> list[tuple[ConversationId, float]]:
+    place = {"created_at": created_at, "id": last}
+    rows = await tx.run("conversations_in_order", principal=principal, **place, limit=PAGE)
+    return [(found, at) for found, at in rows]
 
 
 async def _exported(
@@ -92,7 +96,9 @@ async def _exported(
 
 
 async def _head(tx: Tx, conversation_id: ConversationId, stump_upto: int | None) -> ConversationLine:
-    [row] = await tx.run("get_conversation", id=conversation_id)
+    row = await one(tx.run("get_conversation", id=conversation_id))
+    if row is None:
+        raise UnknownHandle(f"No conversation {conversation_id!r}.", param="conversation")
     found = directory.conversation_of(row)
     if stump_upto is not None:
         return ConversationLine(

@@ -15,7 +15,7 @@ from turns where conversation_id = :conversation and status in ('queued', 'runni
 
 -- name: conversations_in_order
 -- Every living conversation of a principal, parents before their forks.
-select id from conversations where principal = :principal and deleted_at is null
+select id, created_at from conversations where principal = :principal and deleted_at is null
 and (created_at, id) > (:created_at, :id) order by created_at, id limit :limit;
 
 -- name: known_conversation
