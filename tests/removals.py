@@ -370,7 +370,16 @@ REMOVALS = [
         FORK,
         "the row lock under which it is decided",
         [
-            Change(NAMES_SQL, "where id = :id {for_update};", "where id = :id;"),
+            Change(
+                NAMES_SQL,
+                "select {conversation} from conversations where id = :id {for_update};",
+                "select {conversation} from conversations where id = :id;",
+            ),
+            Change(
+                NAMES_SQL,
+                "select head_seq from conversations where id = :id {for_update};",
+                "select head_seq from conversations where id = :id;",
+            ),
             Change(
                 NAMES_SQL,
                 "where id = :id and principal = :principal and deleted_at is null {for_update};",
@@ -677,6 +686,21 @@ REMOVALS = [
         "a summary that is too long for a model stops no turn",
         [Change("domain/folding.py", "if total > room and isinstance(item, Message):", "if False:")],
         ["engine/test_compaction.py::test_a_summary_made_for_a_larger_window_is_cut_until_there_is_a_shorter_one[*]"],
+    ),
+    Removal(
+        KEPT,
+        "what is purged meanwhile keeps nothing else out of an export",
+        [Change("store/portable.py", "except UnknownHandle:", "except AssertionError:")],
+        ["store/test_portable.py::test_what_is_purged_in_the_middle_of_an_export_keeps_nothing_else_out_of_it[*]"],
+    ),
+    Removal(
+        KEPT,
+        "a conversation that cannot be read takes no list down",
+        [Change(NAMES_PY, "    except Unreadable:\n", "    except AssertionError:\n")],
+        [
+            "engine/test_damage.py::"
+            "test_a_conversation_whose_settings_cannot_be_read_is_listed_and_what_runs_there_ends[*]"
+        ],
     ),
     Removal(
         KEPT,

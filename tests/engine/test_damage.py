@@ -201,6 +201,32 @@ async def test_what_cannot_be_purged_keeps_nothing_else_in_the_trash(rooms: Room
         await change(rooms, "update conversations set settings = '{}'")
 
 
+async def test_a_conversation_whose_settings_cannot_be_read_is_listed_and_what_runs_there_ends(rooms: Rooms) -> None:
+    """Whoever asks there is told, and every other conversation is as before."""
+    gate = Gate()
+    app = await rooms.open()
+    await ask(app, "the quagga", OTHER)
+    app = await rooms.restart(model=Scripted(one_call_each), tools=Tools(work=gate))
+    running = await say(app, "the zebra")
+    await within(gate.entered.wait())
+    await rooms.crash(app)
+    await change(rooms, f"update conversations set settings = '!' where id = '{running.conversation_id}'")
+    gate.opened.set()
+    app = await rooms.open(Scripted(one_call_each), Tools(work=gate))
+    try:
+        assert (await ended(app, running)).status == "done"
+        listed = await app.gateway.described(await app.gateway.conversations(ALICE))
+        assert {(row.name, row.opening) for row in listed} == {("work", "the zebra"), ("other", "the quagga")}
+        assert [row.name for row in (await app.gateway.meant(ALICE, "work")).found] == ["work"]
+        with pytest.raises(Unreadable, match=r"legato verify"):
+            await say(app, "again")
+        exported = [line async for line in app.gateway.export_all(ALICE)]
+        assert any("the quagga" in repr(line) for line in exported)
+    finally:
+        await rooms.close(app)
+        await change(rooms, "update conversations set settings = '{}'")
+
+
 async def _is_gone(app: App, conversation_id: ConversationId) -> bool:
     async def rows(tx: Tx) -> list[Row]:
         return await tx.run("own_stretch", id=conversation_id)

@@ -60,7 +60,7 @@ from legato.store.verify import Rule, verify
 
 WORK = Slug("work")
 CHAT = Address("chat", "bot", "1")
-LOCK = ["lock_conversation", "lock_by_id"]  # the statements that take a known conversation's row lock
+LOCK = ["lock_head", "lock_by_id"]  # the statements that take a known conversation's row lock
 
 Crowd = list[Database]
 
@@ -662,7 +662,7 @@ async def test_a_second_holder_never_sees_the_first_ones_lease(crowd: Crowd, db:
         claim = partial(_claim, conversation_id=lease.turn.conversation_id, node=node)
         write = partial(_append, lease=lease, text=str(number))
         jobs: list[Callable[[Tx], Coroutine[Any, Any, Any]]] = [claim, write]
-        taken, places = await race(crowd, jobs, at=["lock_conversation", "advance_head"])
+        taken, places = await race(crowd, jobs, at=["lock_head", "advance_head"])
         if not isinstance(places, LeaseLost):
             kept.append(str(number))
         lease = taken

@@ -14,7 +14,7 @@ from legato.domain.conversations import Conversation, Described
 from legato.domain.entries import Message
 from legato.domain.handles import SLUG_RULE, Address, ById, Handle, Name, Slug, past_all_beginning
 from legato.domain.ids import ConversationId, PrincipalId, new_conversation_id
-from legato.errors import AliasTaken, BadInput, UnknownHandle
+from legato.errors import AliasTaken, BadInput, UnknownHandle, Unreadable
 from legato.store import log
 from legato.store.database import Row, Tx, one
 
@@ -188,8 +188,24 @@ async def delete(tx: Tx, principal: PrincipalId, handle: Handle) -> Conversation
 
 def conversation_of(row: Row) -> Conversation:
     values = list(row)
-    values[_SETTINGS] = json.decode(values[_SETTINGS])
+    try:
+        values[_SETTINGS] = json.decode(values[_SETTINGS], type=dict[str, Any])
+    except DecodeError as error:
+        what = f"What conversation {row[0]} is set to cannot be read: {error}."
+        raise Unreadable(f"{what} 'legato verify' shows what else is damaged; a backup may have it whole.") from error
     return Conversation(*values)
+
+
+def listed(rows: Iterable[Row]) -> list[Conversation]:
+    """Conversations for a list, which one that cannot be read does not take down with it."""
+    return [_listed(row) for row in rows]
+
+
+def _listed(row: Row) -> Conversation:
+    try:
+        return conversation_of(row)
+    except Unreadable:
+        return conversation_of((*row[:_SETTINGS], "{}", *row[_SETTINGS + 1 :]))
 
 
 async def newest(
@@ -217,7 +233,7 @@ async def newest(
         rows = await tx.run("list_kind", kind=kind, **place)
     else:
         rows = await tx.run("list_conversations", **place)
-    return [conversation_of(row) for row in rows]
+    return listed(rows)
 
 
 async def meant(tx: Tx, principal: PrincipalId, what: str, limit: int) -> list[Conversation]:
@@ -228,7 +244,7 @@ async def meant(tx: Tx, principal: PrincipalId, what: str, limit: int) -> list[C
         rows = await tx.run("conversations_beginning", principal=principal, **span, limit=MANY)
         if len(rows) == MANY:
             rows = await tx.run("newest_beginning", principal=principal, what=what, length=len(what), limit=limit)
-    return [conversation_of(row) for row in list({row[0]: row for row in rows}.values())[:limit]]
+    return listed(list({row[0]: row for row in rows}.values())[:limit])
 
 
 async def described(tx: Tx, conversations: Iterable[Conversation]) -> list[Described]:

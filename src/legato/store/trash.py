@@ -38,7 +38,7 @@ async def deleted(tx: Tx, principal: PrincipalId, limit: int, after: Conversatio
             raise _not_there(after)
         before, before_id = last
     rows = await tx.run("list_deleted", principal=principal, before=before, before_id=before_id, limit=limit)
-    found = [directory.conversation_of(row) for row in rows]
+    found = directory.listed(rows)
     described = []
     for row in await directory.described(tx, found):
         names = await tx.run("freed_aliases_of", conversation=row.conversation.id)

@@ -202,8 +202,8 @@ async def end_of(tx: Tx, turn_id: TurnId) -> int:
         if turn.last_seq is not None:
             return turn.last_seq
         before = turn.parent_turn  # it ended before it wrote anything
-    [row] = await tx.run("get_conversation", id=turn.conversation_id)
-    return directory.conversation_of(row).base_seq
+    [[_, base, _]] = await tx.run("own_stretch", id=turn.conversation_id)
+    return int(base)
 
 
 async def _same_submission(tx: Tx, submission: Submission) -> Turn | None:
@@ -270,8 +270,7 @@ def _with_hides(given: Input, hides: tuple[tuple[int, int], ...]) -> Input:
 async def claim(tx: Tx, conversation_id: ConversationId, node: NodeId, lost: TurnId | None = None) -> Lease | None:
     """Take the conversation's next turn. Upkeep in its way is done on the spot; a talk turn's input is appended,
     and the caller runs it. `lost` is a turn that the node holds and does not run (the answer to its claim was lost)."""
-    conversation = await _locked(tx, conversation_id)
-    return await _claim(tx, conversation_id, conversation.head_seq, node, lost)
+    return await _claim(tx, conversation_id, await _lock(tx, conversation_id), node, lost)
 
 
 async def _claim(
@@ -469,7 +468,7 @@ async def release(tx: Tx, lease: Lease) -> None:
 async def cancel(tx: Tx, principal: PrincipalId, turn_id: TurnId) -> Turn:
     """Stop a turn: at once when it waits, by its worker when it runs. What was written stays."""
     turn = await find(tx, principal, turn_id)
-    await _locked(tx, turn.conversation_id)
+    await _lock(tx, turn.conversation_id)
     host = await _host(tx, await get(tx, turn.id))
     row = await one(tx.run("cancel_queued", id=host.id)) or await one(tx.run("request_cancel", id=host.id))
     return _turn(row) if row is not None else await get(tx, host.id)
@@ -477,7 +476,7 @@ async def cancel(tx: Tx, principal: PrincipalId, turn_id: TurnId) -> Turn:
 
 async def cancel_all(tx: Tx, conversation_id: ConversationId) -> list[TurnId]:
     """Stop whatever waits or runs in a conversation; returns what runs."""
-    await _locked(tx, conversation_id)
+    await _lock(tx, conversation_id)
     await tx.run("cancel_all_queued", conversation=conversation_id)
     return [turn_id for (turn_id,) in await tx.run("request_interrupt", conversation=conversation_id)]
 
@@ -626,9 +625,10 @@ async def prune_events(tx: Tx, age: float, limit: int = 100) -> int:
     return len(old)
 
 
-async def _locked(tx: Tx, conversation_id: ConversationId) -> Conversation:
-    [row] = await tx.run("lock_conversation", id=conversation_id)
-    return directory.conversation_of(row)
+async def _lock(tx: Tx, conversation_id: ConversationId) -> int:
+    """Hold a conversation, whatever of it cannot be read. Returns its newest position."""
+    [[head]] = await tx.run("lock_head", id=conversation_id)
+    return int(head)
 
 
 async def _host(tx: Tx, turn: Turn) -> Turn:

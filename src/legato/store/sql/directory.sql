@@ -53,8 +53,12 @@ where id = (select conversation_id from aliases where principal = :principal and
 and principal = :principal and deleted_at is null {for_update};
 
 -- name: lock_conversation
--- The same for the engine.
+-- The same whoever owns it, or deleted it.
 select {conversation} from conversations where id = :id {for_update};
+
+-- name: lock_head
+-- The same for the engine, which needs to know no more.
+select head_seq from conversations where id = :id {for_update};
 
 -- name: rename_conversation
 update conversations set title = :title where id = :id and principal = :principal and deleted_at is null returning id;
