@@ -15,7 +15,7 @@ from engine.waiting import within
 from legato.domain.entries import Compaction, Entry, Message, Note, Text, Tool, ToolResult
 from legato.domain.events import Folded
 from legato.domain.handles import ById, Slug
-from legato.domain.turns import Turn, Usage
+from legato.domain.turns import Fresh, Turn, Usage
 from legato.engine import tokens
 from legato.engine.compaction import FAILED, INSTRUCTIONS, SummaryFailed
 from legato.engine.protocols import ModelEvent, ModelRequest, TextChunk
@@ -491,6 +491,46 @@ async def test_a_summary_by_hand_that_fails_says_so_and_changes_nothing(rooms: R
     after = await app.gateway.context(ALICE, WORK)
     assert [e.body for e in after.entries if not isinstance(e.body, Note)] == [e.body for e in before.entries]
     assert len(await notes(app)) == 1
+
+
+async def test_what_a_summary_of_a_part_leaves_over_stays_word_for_word(rooms: Rooms) -> None:
+    """A long turn was asked in three messages, which the summary inside it kept. The next one fails after the first
+    two of them: the third, and all that came after, is shown as it was."""
+    good = 1
+
+    def reply(request: ModelRequest) -> Iterable[ModelEvent | Exception]:
+        if is_summary(request):
+            return words("Pages.") if len(summaries(rooms.model)) <= good else [ModelUnavailable("down")]
+        done = len(asked(rooms.model))
+        return calls((f"c{done}", "look", "{}")) if done <= 3 else words("counted")
+
+    app = await rooms.open(Scripted(reply), Tools(look=constant("page " * 600)), **SMALL)
+    tasks = [Message("user", (Text(f"task {n}: " + "look there " * 300),)) for n in range(3)]
+    assert (await ask(app, tasks)).status == "done"
+    await settled(app)
+    assert (await ask(app, "and now?")).status == "done"
+    await settled(app)
+    before = await app.gateway.context(ALICE, WORK)
+    assert before.summary is not None
+    assert [e.body for e in before.entries if e.seq <= before.summary.upto] == tasks
+    good = len(summaries(rooms.model)) + 1
+    await app.gateway.summarise(ALICE, WORK)
+    after = await app.gateway.context(ALICE, WORK)
+    assert after.summary is not None
+    assert after.seen.summary != before.seen.summary
+    assert after.summary.upto == before.summary.upto
+    folded = [e for e in before.entries if e.seq not in {left.seq for left in after.entries}]
+    assert [e.body for e in folded] == tasks[:2]
+    assert (await ask(app, "and then?")).status == "done"
+
+
+async def test_a_past_of_which_only_a_part_can_be_summarised_is_not_condensed(rooms: Rooms) -> None:
+    """Whoever sends the summary instead of a history would lose the rest."""
+    model = Scripted(talk_and(lambda r: words("Short.") if len(summaries(model)) < 4 else [ModelUnavailable("down")]))
+    app = await rooms.open(model, **SMALL)
+    past = [Message("user" if n % 2 == 0 else "assistant", (Text(f"{n} {FILLER}"),)) for n in range(60)]
+    with pytest.raises(SummaryFailed, match="a part"):
+        await app.gateway.condensed(submission(past, Fresh()), app.gateway.roster.cast(None))
 
 
 async def test_a_receipt_says_what_was_verbatim_folded_hidden_and_left_out(rooms: Rooms) -> None:

@@ -29,7 +29,7 @@ from legato.domain.handles import Address, ById, Handle
 from legato.domain.ids import ConversationId, NodeId, PrincipalId, TurnId, new_conversation_id
 from legato.domain.turns import Admission, Dedup, Submission, Told, Turn, Usage
 from legato.engine import metrics, prompt
-from legato.engine.compaction import LEFT_OUT
+from legato.engine.compaction import LEFT_OUT, SummaryFailed
 from legato.engine.ephemeral import Ephemeral
 from legato.engine.live import Live
 from legato.engine.roster import Cast, Roster
@@ -330,6 +330,8 @@ class Gateway(Upkeep):
         made = await self._worker.compactor.compact(cast, view, plan, why="by request", focus=focus)
         body = made.drafts[0].body
         assert isinstance(body, Compaction)
+        if body.upto < plan.upto or made.drafts[1:]:
+            raise SummaryFailed("Only a part of the past could be summarised. Try again.")
         said = [Draft(e.id, e.body) for e in entries if isinstance(e.body, Message) and e.body.role == "user"]
         return said, body, made.usage
 
