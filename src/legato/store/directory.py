@@ -21,6 +21,7 @@ from legato.store.database import Row, Tx, one
 MANY = 500  # so many that begin alike are sorted; of more, the newest are looked for among the newest
 
 _SETTINGS = Conversation.__struct_fields__.index("settings")
+_settings = json.Decoder(dict[str, Any])
 _message = json.Decoder(Message)
 
 
@@ -189,7 +190,7 @@ async def delete(tx: Tx, principal: PrincipalId, handle: Handle) -> Conversation
 def conversation_of(row: Row) -> Conversation:
     values = list(row)
     try:
-        values[_SETTINGS] = json.decode(values[_SETTINGS], type=dict[str, Any])
+        values[_SETTINGS] = _settings.decode(values[_SETTINGS])
     except DecodeError as error:
         what = f"What conversation {row[0]} is set to cannot be read: {error}."
         raise Unreadable(f"{what} 'legato verify' shows what else is damaged; a backup may have it whole.") from error
