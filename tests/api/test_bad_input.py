@@ -4,23 +4,22 @@ One table, each row sent to a server on SQLite and to one on PostgreSQL. After e
 were, and in the end the process is still there and has stumbled over nothing.
 """
 
-import asyncio
 import http.client
 import json
 import socket
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-import asyncpg
 import httpx
 import pytest
 
 from api.malformed import HELLO, LONE, MAX_BODY, TABLE, TEXTS, Bad
 from api.server import BOUND, Server
 from api.wire import Json, ask, conversation_of, conversations, events, get, ok, post, refused
-from legato.domain.ids import new_id
+from conftest import pg_database
 
 LONGEST_REFUSAL = 5_000
 # -- the servers
@@ -30,25 +29,12 @@ LONGEST_REFUSAL = 5_000
 def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server with a small limit for bodies, on each database in turn."""
     settings = {"LEGATO_SERVER__MAX_BODY": str(MAX_BODY)}
-    if request.param == "postgres":
-        url, name = request.getfixturevalue("pg_server"), new_id("bad")
-        _admin(url, f"create database {name}")
-        settings["LEGATO_DATABASE_URL"] = url.replace("/postgres?", f"/{name}?")
-    server = Server(tmp_path_factory.mktemp("bad") / "home", **settings)
-    try:
+    with ExitStack() as stack:
+        if request.param == "postgres":
+            settings["LEGATO_DATABASE_URL"] = stack.enter_context(pg_database(request.getfixturevalue("pg_server")))
+        server = Server(tmp_path_factory.mktemp("bad") / "home", **settings)
+        stack.callback(server.stop)
         yield server
-    finally:
-        server.stop()
-
-
-def _admin(url: str, statement: str) -> None:
-    async def run() -> None:
-        connection = await asyncpg.connect(url)
-        await connection.execute(statement)
-        await connection.close()
-
-    with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
-        runner.run(run())
 
 
 @dataclass

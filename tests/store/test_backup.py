@@ -4,12 +4,14 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import apsw
 import pytest
 
+from conftest import pg_database
 from golden import raw, story
 from golden.make import all_golden, load
 from legato.domain.ids import new_id
@@ -28,24 +30,14 @@ NewPlace = Callable[[str], Any]
 @pytest.fixture
 def new_place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[NewPlace]:
     """A place for another database of a kind."""
-    made: list[str] = []
+    with ExitStack() as stack:
 
-    def new(kind: str) -> Any:
-        if kind == "sqlite":
-            return tmp_path / new_id("home_") / "legato.db"
-        server: str = request.getfixturevalue("pg_server")
-        made.append(new_id("backup"))
-        _admin(server, f"create database {made[-1]}")
-        return server.replace("/postgres?", f"/{made[-1]}?")
+        def new(kind: str) -> Any:
+            if kind == "sqlite":
+                return tmp_path / new_id("home_") / "legato.db"
+            return stack.enter_context(pg_database(request.getfixturevalue("pg_server")))
 
-    yield new
-    for name in made:
-        _admin(request.getfixturevalue("pg_server"), f"drop database {name} with (force)")
-
-
-def _admin(url: str, statement: str) -> None:
-    with asyncio.Runner() as runner:
-        runner.run(raw.execute(url, statement))
+        yield new
 
 
 async def taken(place: Any, path: Path) -> None:

@@ -8,19 +8,19 @@ import asyncio
 import random
 import shutil
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import asyncpg
 import pytest
 from msgspec import Struct
 
+from conftest import pg_database
 from golden import raw, story
 from golden.corruptions import CORRUPTIONS, Broken, conversation
 from legato.domain.entries import Message, Text, draft
 from legato.domain.handles import ById, Slug
-from legato.domain.ids import ConversationId, NodeId, new_id
+from legato.domain.ids import ConversationId, NodeId
 from legato.domain.turns import Input, Outcome, Submission
 from legato.errors import StoreUnavailable, UnknownHandle
 from legato.store import directory, nodes, turns
@@ -46,33 +46,25 @@ def sound(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
             ids = await story.tell(db)
         return Sound(place, ids | await _numbers(place, ids))
 
-    with asyncio.Runner() as runner:
+    with ExitStack() as stack:
         if request.param == "sqlite":
-            yield runner.run(make(tmp_path_factory.mktemp("sound") / "legato.db"))
+            place: Any = tmp_path_factory.mktemp("sound") / "legato.db"
         else:
-            server, name = request.getfixturevalue("pg_server"), new_id("sound")
-            runner.run(_admin(server, f"create database {name}"))
-            yield runner.run(make(server.replace("/postgres?", f"/{name}?")))
-            runner.run(_admin(server, f"drop database {name} with (force)"))
+            place = stack.enter_context(pg_database(request.getfixturevalue("pg_server")))
+        with asyncio.Runner() as runner:
+            made = runner.run(make(place))
+        yield made
 
 
 @pytest.fixture
-async def copy(sound: Sound, request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Any]:
+def copy(sound: Sound, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
     """A place with a copy of the sound store."""
     if isinstance(sound.place, Path):
         yield shutil.copy(sound.place, tmp_path / "legato.db")
     else:
-        server = request.getfixturevalue("pg_server")
-        name, original = new_id("copy"), sound.place.split("/")[3].split("?")[0]
-        await _admin(server, f"create database {name} template {original}")
-        yield server.replace("/postgres?", f"/{name}?")
-        await _admin(server, f"drop database {name} with (force)")
-
-
-async def _admin(url: str, statement: str) -> None:
-    connection = await asyncpg.connect(url)
-    await connection.execute(statement)
-    await connection.close()
+        original = sound.place.split("/")[3].split("?")[0]
+        with pg_database(request.getfixturevalue("pg_server"), original) as url:
+            yield url
 
 
 async def findings(db: Database) -> list[Finding]:
