@@ -254,6 +254,29 @@ def test_a_session_header_means_one_conversation_over_many_turns_streaming_and_n
     assert [row["id"] for row in conversations(fresh_server.client)] == list(ids)
 
 
+@pytest.mark.parametrize("path", ["/v1/responses", "/v1/chat/completions", "/v1/runs"])
+def test_a_client_may_send_back_all_the_names_that_an_answer_gave_it(client: httpx.Client, path: str) -> None:
+    """They mean one conversation; where they mean several, or one of them nothing yet, it is refused."""
+    said = {"messages": [{"role": "user", "content": "hi"}]} if "chat" in path else {"input": "hi"}
+    session = f"all names {path}"
+    first = client.post(path, json=said, headers={SESSION: session})
+    place = {"X-Legato-Conversation": first.headers["X-Legato-Conversation"]}
+    name = "all-names" + path.replace("/", ".")
+    ok(client.put(f"/v1/conversations/{place['X-Legato-Conversation']}/aliases/{name}"))
+    for body, headers in (
+        ({}, {SESSION: session, **place}),
+        ({"conversation": name}, place),
+        ({"conversation": {"id": place["X-Legato-Conversation"]}}, {SESSION: session, **place}),
+    ):
+        answer = client.post(path, json={**said, **body}, headers=headers)
+        assert answer.is_success, answer.text
+        assert answer.headers["X-Legato-Conversation"] == place["X-Legato-Conversation"]
+    for body, headers in (({}, {SESSION: "never said", **place}), ({"conversation": "never-said"}, place)):
+        error = client.post(path, json={**said, **body}, headers=headers)
+        refused(error, 400, "mutually_exclusive_parameters")
+    refused(client.get("/v1/conversations/never-said"), 404)
+
+
 def test_the_header_of_a_stream_is_right_before_the_run_ends(client: httpx.Client) -> None:
     """It is there while the turn still runs, and it is still true after the turn has ended."""
     known = ask(client, "hello", {SESSION: "early"})

@@ -126,7 +126,7 @@ async def _target(call: Call, body: CreateChat, drafts: list[Draft]) -> tuple[Ta
     """Where the turn goes, what it brings, and the fingerprint of everything that was sent. A client that names no
     conversation is in the one whose history it sends again, word for word; otherwise in a new one."""
     place = _place_of_news(drafts)
-    target = target_of(call, body)
+    target = await target_of(call, body)
     if not isinstance(target, Fresh):
         return target, drafts[place:], None
     past = fingerprint.extend(fingerprint.START, [d.body for d in drafts[:place]])

@@ -48,7 +48,7 @@ async def input_tokens(call: Call) -> Response:
     """`POST /v1/responses/input_tokens`: how many tokens a request would have."""
     body = await call.body(MeasureResponse)
     tools = tuple(tool_of(tool) for tool in body.tools or ())
-    submission = _submission(call, body, Options(instructions=body.instructions, tools=tools))
+    submission = await _submission(call, body, Options(instructions=body.instructions, tools=tools))
     with previous(submission):
         count = await call.gateway.measure(submission, call.api.roster.cast(body.model))
     return answer({"object": "response.input_tokens", "input_tokens": count})
@@ -59,7 +59,7 @@ async def compact(call: Call) -> Response:
     body = await call.body(CompactResponse)
     if body.input is None and body.previous_response_id is None and body.conversation is None:
         raise BadInput("Give 'input' or 'previous_response_id'.", param="input")
-    submission = _submission(call, body, Options())
+    submission = await _submission(call, body, Options())
     cast = call.api.roster.cast(body.model)
     with previous(submission):
         said, summary, usage = await call.gateway.condensed(submission, cast, body.instructions or "")
@@ -111,6 +111,7 @@ async def receipt(call: Call) -> Response:
     )
 
 
-def _submission(call: Call, body: MeasureResponse | CompactResponse, options: Options) -> Submission:
+async def _submission(call: Call, body: MeasureResponse | CompactResponse, options: Options) -> Submission:
     drafts = items.parse_input(body.input) if body.input is not None else ()
-    return Submission(principal=call.caller.principal, target=target_of(call, body), input=Input(drafts, options))
+    target = await target_of(call, body)
+    return Submission(principal=call.caller.principal, target=target, input=Input(drafts, options))

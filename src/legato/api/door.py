@@ -131,14 +131,10 @@ class Call:
         return text.lower() in ("true", "1")
 
     @property
-    def session(self) -> ById | External | None:
-        """The conversation that a header names."""
+    def sessions(self) -> list[ById | External]:
+        """The names of conversations in the headers."""
         given = {name: value for name in SESSION_HEADERS if (value := self._header(name)) is not None}
-        if len(set(given.values())) > 1:
-            raise BadInput(f"{' and '.join(given)} name different conversations.", param=SESSION_HEADERS[0])
-        for name, value in given.items():
-            return parse_external(value, param=name)
-        return None
+        return [parse_external(value, param=name) for name, value in given.items()]
 
     @property
     def session_echo(self) -> dict[str, str]:
@@ -150,7 +146,7 @@ class Call:
     def about(self) -> dict[str, str]:
         """What a refusal still says of the conversation; a session header that is none is not repeated."""
         with suppress(BadInput):
-            if self.session is not None:
+            if self.sessions:
                 return {**self.session_echo, **self.place}
         return self.place
 

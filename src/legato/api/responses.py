@@ -74,7 +74,7 @@ ASKED = (
 async def create(call: Call) -> Response:
     """`POST /v1/responses`: a turn: what is said, and its answer, at once, as a stream, or in the background."""
     body = await call.body(CreateResponse)
-    submission = submission_of(call, body)
+    submission = await submission_of(call, body)
     if body.store is False:
         return await _unstored(call, body, submission)
     turn = await submit(call, submission)
@@ -161,7 +161,7 @@ async def input_items(call: Call) -> Response:
 # -- what they share
 
 
-def submission_of(call: Call, body: CreateResponse) -> Submission:
+async def submission_of(call: Call, body: CreateResponse) -> Submission:
     """A request as a submission."""
     cast = call.api.roster.cast(body.model)
     options = Options(
@@ -174,7 +174,7 @@ def submission_of(call: Call, body: CreateResponse) -> Submission:
     )
     return Submission(
         principal=call.caller.principal,
-        target=target_of(call, body),
+        target=await target_of(call, body),
         input=Input(items.parse_input(body.input), options),
         busy=call.busy,
         dedup_key=call.dedup_key,

@@ -11,7 +11,7 @@ from legato.api import items, responses
 from legato.api.create_response import ConversationRef, ModelName
 from legato.api.door import Call
 from legato.api.sse import EventStream
-from legato.api.submitting import MutuallyExclusive, headers_of, submit, target_of
+from legato.api.submitting import MutuallyExclusive, headers_of, one_of, submit, target_of
 from legato.api.wire import answer, data_line
 from legato.domain.events import Answered, AnyEvent, Closed, Delta, Opened
 from legato.domain.handles import External, parse_external
@@ -49,7 +49,7 @@ class NoApproval(Conflict):
 async def create(call: Call) -> Response:
     """`POST /v1/runs`: begin a turn that nobody waits for."""
     body = await call.body(CreateRun)
-    target = _target(call, body)
+    target = await _target(call, body)
     history = items.parse_input(body.conversation_history or [], "conversation_history")
     if history and not isinstance(target, Fresh):
         raise MutuallyExclusive("A history and a conversation cannot both be given.", param="conversation_history")
@@ -148,19 +148,19 @@ class _Telling:
         return {"event": kind, "run_id": self._turn_id, "timestamp": time.time(), **fields}
 
 
-def _target(call: Call, body: CreateRun) -> Target:
+async def _target(call: Call, body: CreateRun) -> Target:
     if body.session_id is None:
-        return target_of(call, body)
+        return await target_of(call, body)
     named = parse_external(body.session_id, param="session_id")
-    if call.session not in (None, named) or body.conversation is not None or body.previous_response_id is not None:
+    if body.conversation is not None or body.previous_response_id is not None:
         raise MutuallyExclusive("More than one conversation is named. Give one.", param="session_id")
-    return named
+    return await one_of(call, named, *call.sessions, param="session_id")
 
 
 def _session(call: Call, body: CreateRun) -> dict[str, str]:
     """The session id as the client knows it, where it has one of its own."""
-    session = call.session
-    known_as = body.session_id or (session.value if isinstance(session, External) else None)
+    own = [name.value for name in call.sessions if isinstance(name, External)]
+    known_as = body.session_id or (own[0] if own else None)
     return {"session_id": known_as} if known_as is not None else {}
 
 

@@ -1,16 +1,18 @@
 """From a request to a turn, on every route that makes one: the place that it names, and what its answer carries."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Protocol
 
 from legato.api.create_response import ConversationRef
-from legato.api.door import Call
-from legato.domain.handles import parse_name
+from legato.api.door import SESSION_HEADERS, Call
+from legato.domain.handles import ById, External, Slug, parse_name
 from legato.domain.ids import TurnId
 from legato.domain.turns import After, Fresh, Submission, Target, Turn
 from legato.engine.ephemeral import Ephemeral
-from legato.errors import BadInput, ConversationBusy, UnknownTurn
+from legato.errors import BadInput, ConversationBusy, UnknownHandle, UnknownTurn
+
+Name = ById | Slug | External
 
 
 class PreviousResponseNotFound(UnknownTurn):
@@ -32,24 +34,43 @@ class Named(Protocol):
     previous_response_id: str | None
 
 
-def target_of(call: Call, body: Named) -> Target:
+async def target_of(call: Call, body: Named) -> Target:
     """The place that a request names."""
-    session = call.session
     if body.conversation is not None and body.previous_response_id is not None:
         raise MutuallyExclusive(
             "Give 'conversation' or 'previous_response_id', not both.", param="previous_response_id"
         )
-    if session is not None and (body.conversation is not None or body.previous_response_id is not None):
-        raise MutuallyExclusive("The session header and the body name conversations. Give one.", param="conversation")
-    if session is not None:
-        return session
+    sessions = call.sessions
     if body.previous_response_id is not None:
+        if sessions:
+            raise MutuallyExclusive(
+                "A session header and 'previous_response_id' are given. Give one.", param="conversation"
+            )
         return after_turn(body.previous_response_id)
-    if body.conversation is None:
-        return Fresh()
     if isinstance(body.conversation, ConversationRef):
-        return parse_name(body.conversation.id, param="conversation.id")
-    return parse_name(body.conversation)
+        return await one_of(call, parse_name(body.conversation.id, param="conversation.id"), *sessions)
+    if body.conversation is not None:
+        return await one_of(call, parse_name(body.conversation), *sessions)
+    return await one_of(call, *sessions, param=SESSION_HEADERS[0]) if sessions else Fresh()
+
+
+async def one_of(call: Call, name: Name, *others: Name, param: str = "conversation") -> Target:
+    """The place that several names mean: each must be known to mean the same, as those are that an answer carries."""
+    if all(other == name for other in others):
+        return name
+    meant = {await _meant(call, each) for each in (name, *others)}
+    found = meant.pop()
+    if meant or found is None:
+        raise MutuallyExclusive(
+            "More than one conversation is named, in the body or in headers. Give one.", param=param
+        )
+    return found
+
+
+async def _meant(call: Call, name: Name) -> ById | None:
+    with suppress(UnknownHandle):
+        return ById((await call.gateway.find(call.caller.principal, name)).id)
+    return None
 
 
 def after_turn(turn_id: str) -> After:
