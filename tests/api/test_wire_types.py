@@ -624,9 +624,12 @@ def test_what_a_provider_turns_down_is_told_as_whose_fault_it_is(steered: tuple[
     assert (response["status"], response["error"]["code"]) == ("failed", known)
 
 
-def test_a_failed_chat_stream_tells_the_error(steered: tuple[Server, Upstream]) -> None:
-    """In the envelope, with all four keys, before it ends."""
-    body = {"messages": [{"role": "user", "content": "hello"}], "stream": True}
+@pytest.mark.parametrize("stored", [True, False])
+def test_a_failed_chat_stream_tells_the_error_and_finishes_nothing(
+    steered: tuple[Server, Upstream], stored: bool
+) -> None:
+    """In the envelope, with all four keys; half an answer is not told as a whole one."""
+    body = {"messages": [{"role": "user", "content": "hello"}], "stream": True, "store": stored}
     with talking(steered) as (client, talk):
         talk.say("Half")
         talk.fail("the provider fell over")
@@ -635,6 +638,10 @@ def test_a_failed_chat_stream_tells_the_error(steered: tuple[Server, Upstream]) 
     [error] = [chunk["error"] for chunk in told if "error" in chunk]
     assert set(error) == {"message", "type", "param", "code"}
     assert "the provider fell over" in error["message"]
+    assert [
+        choice["finish_reason"] for chunk in told for choice in chunk.get("choices", []) if choice["finish_reason"]
+    ] == []
+    assert told[-1]["legato"]["conversation"] == answer.headers["X-Legato-Conversation"]
 
 
 def test_a_failed_chat_is_refused_in_the_envelope(steered: tuple[Server, Upstream]) -> None:

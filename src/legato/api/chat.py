@@ -256,12 +256,13 @@ async def _chunks(
         async for events in happening:
             yield b"".join(chunk(delta) for event in events if (delta := told.take(event)) is not None)
     turn, cut = await ended(told.whole)
+    finish: str | None = _finish_reason(turn, cut, called=told.called)
     if turn.failure is not None:
+        finish = None  # nothing was finished, also for a client that does not read errors
         message = f"{turn.failure.message} ({turn.failure.code})"
         _, kind = failed(turn.failure.code)
         error = {"message": message, "type": kind, "param": None, "code": turn.failure.code}
         yield data_line({"error": error})
-    finish = _finish_reason(turn, cut, called=told.called)
     yield chunk({}, finish, legato=_legato(turn))
     if include_usage:
         yield data_line({**head, "choices": [], "usage": _usage(turn.usage or Usage()), "legato": _legato(turn)})
