@@ -147,6 +147,19 @@ def test_an_unknown_run_is_refused_as_a_run(client: httpx.Client) -> None:
 # -- sessions
 
 
+@pytest.mark.parametrize("path", ["/api/sessions", "/api/sessions/titled/fork", "/v1/commands"])
+def test_a_request_that_gives_a_title_gives_it_once(client: httpx.Client, path: str) -> None:
+    """What a person calls it since is not undone by a client that asks again."""
+    talk = client.post("/api/sessions", json={"id": "titled"}).json()["id"]
+    body: Json = {"text": "/title Birds", "conversation": talk} if "commands" in path else {"title": "Birds"}
+    key = {"Idempotency-Key": "one title"}
+    made = client.post(path, json=body, headers=key).json().get("id", talk)
+    assert get(client, f"/api/sessions/{made}")["title"] == "Birds"
+    ok(client.patch(f"/api/sessions/{made}", json={"title": "Mine"}))
+    assert client.post(path, json=body, headers=key).headers["Idempotency-Replayed"] == "true"
+    assert get(client, f"/api/sessions/{made}")["title"] == "Mine"
+
+
 def test_a_session_is_made_titled_read_forked_and_deleted(client: httpx.Client) -> None:
     """Its id is the conversation's, and the client's own name for it works everywhere."""
     made = client.post("/api/sessions", json={"id": "older-1", "title": "Cats"})

@@ -73,7 +73,7 @@ async def create(call: Call) -> Response:
         changed = await call.gateway.change_settings(call.caller.principal, ById(conversation.id), chosen)
         conversation = changed.conversation
     if body.title:
-        conversation = await call.gateway.rename(call.caller.principal, ById(conversation.id), body.title)
+        conversation = await _titled(call, conversation, body.title)
     return answer(await _wrapped(call, conversation), 201, replayed(not made.fresh))
 
 
@@ -113,7 +113,7 @@ async def fork(call: Call) -> Response:
     made = await call.gateway.fork(call.caller.principal, ById(conversation.id), name=_name(body), dedup=call.dedup)
     forked = made.conversation
     if body.title:
-        forked = await call.gateway.rename(call.caller.principal, ById(forked.id), body.title)
+        forked = await _titled(call, forked, body.title)
     return answer(await _wrapped(call, forked), 201, replayed(not made.fresh))
 
 
@@ -169,6 +169,12 @@ def _name(body: CreateSession | ForkSession) -> External | None:
     if isinstance(name, ById):
         raise BadInput("'conv_…' is the gateway's own kind of id; choose another.", param="id")
     return name
+
+
+async def _titled(call: Call, conversation: Conversation, title: str) -> Conversation:
+    """A session with the title that it is made with."""
+    once = call.dedup.part("title") if call.dedup is not None else None
+    return await call.gateway.rename(call.caller.principal, ById(conversation.id), title, dedup=once)
 
 
 async def _start(call: Call) -> tuple[Submission, Turn]:

@@ -144,6 +144,10 @@ class Dedup(Struct, frozen=True):
     key: str
     request_hash: str
 
+    def part(self, what: str) -> "Dedup":
+        """The same for a second thing that the request does. No key that a client may choose is like it."""
+        return Dedup(f"{self.key}\n{what}", self.request_hash)
+
 
 class Submission(Struct, frozen=True, kw_only=True):
     """A turn that wants to be admitted. The same `dedup_key` is admitted once; with another `request_hash` it is

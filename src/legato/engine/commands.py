@@ -156,7 +156,8 @@ async def _fork(desk: Desk, title: str) -> Reply:
     made = await desk.gateway.fork(desk.principal, ById(desk.here.id), dedup=desk.dedup)
     forked = made.conversation
     if title:
-        forked = await desk.gateway.rename(desk.principal, ById(forked.id), title)
+        once = desk.dedup.part("title") if desk.dedup is not None else None
+        forked = await desk.gateway.rename(desk.principal, ById(forked.id), title, dedup=once)
     return Reply(f"This is a fork; what is said now is not said there. The other is {desk.here.id}.", forked)
 
 
@@ -289,8 +290,8 @@ async def _list(desk: Desk, query: str) -> Reply:
 async def _title(desk: Desk, title: str) -> Reply:
     if not title:
         return desk.stays(desk.here.title or "It has no title yet: /title TEXT gives it one.")
-    renamed = await desk.gateway.rename(desk.principal, ById(desk.here.id), title[:500])
-    return Reply(f"Called {renamed.title!r}.", renamed)
+    renamed = await desk.gateway.rename(desk.principal, ById(desk.here.id), title[:500], dedup=desk.dedup)
+    return Reply(f"Called {title[:500]!r}.", renamed)
 
 
 async def _status(desk: Desk, argument: str) -> Reply:

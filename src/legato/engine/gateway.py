@@ -293,9 +293,11 @@ class Gateway(Upkeep):
 
     # -- conversations
 
-    async def rename(self, principal: PrincipalId, handle: Handle, title: str) -> Conversation:
-        """Change the title people see; whoever watches the conversation is told."""
-        conversation = await super().rename(principal, handle, title)
+    async def rename(
+        self, principal: PrincipalId, handle: Handle, title: str, *, dedup: Dedup | None = None
+    ) -> Conversation:
+        """The same; whoever watches the conversation is told."""
+        conversation = await super().rename(principal, handle, title, dedup=dedup)
         self._live.nudge(conversation.id)
         self._db.tell(Hint("admitted", conversation.id))
         return conversation

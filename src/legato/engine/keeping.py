@@ -202,8 +202,16 @@ class Keeping(ABC):
                 if not await search.index_some(self._db):
                     break
 
-    async def rename(self, principal: PrincipalId, handle: Handle, title: str) -> Conversation:
-        return await self._db.write(directory.rename, principal, handle, title)
+    async def rename(
+        self, principal: PrincipalId, handle: Handle, title: str, *, dedup: Dedup | None = None
+    ) -> Conversation:
+        """Change the title people see. A request that has done so is not in the way of who changed it since."""
+
+        async def make(tx: Tx) -> Conversation:
+            return await directory.rename(tx, principal, handle, title)
+
+        made: Made = await self._db.write(requests.once, principal, dedup, make)
+        return made.conversation
 
     async def bind(self, principal: PrincipalId, name: Name, handle: Handle, *, move: bool = False) -> None:
         """Give a conversation another name; with `move`, take the name from where it points now."""
