@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from api.server import Server
+from api.server import BOUND, Server
 from api.upstream import Talk, Upstream
 from api.wire import Json, ask, chat, events, follow, get, ok, post, streaming
 
@@ -210,6 +210,26 @@ def test_a_choice_of_tools_reaches_the_provider_in_its_words(steered_server: Ser
         theirs,
         {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [theirs]}},
     ]
+
+
+def test_an_input_that_joined_another_turn_is_what_was_said_in_its_own(
+    steered_server: Server, upstream: Upstream
+) -> None:
+    """Both have one output, and each the input that it came with."""
+    client, first, second = steered_server.client, upstream.talk(), upstream.talk()
+    host = post(client, "/v1/responses", input="how late is it?", conversation="joined", background=True)
+    assert first.asked.wait(BOUND)
+    body = {"input": "in Oslo", "conversation": "joined", "background": True}
+    steered = ok(client.post("/v1/responses", json=body, headers={"X-Legato-Busy": "steer"}))
+    first.call("now", "{}")
+    first.end("tool_calls")
+    second.say("Nine.")
+    second.end()
+    for response, words in ((host, "how late is it?"), (steered, "in Oslo")):
+        with client.stream("GET", f"/v1/responses/{response['id']}?stream=true") as answer:
+            assert list(events(answer))[-1]["response"]["output"][-1]["content"][0]["text"] == "Nine."
+        [given] = get(client, f"/v1/responses/{response['id']}/input_items")["data"]
+        assert given["content"][0]["text"] == words
 
 
 @pytest.mark.parametrize("words", ["", " \n", [{"role": "user", "content": []}]])

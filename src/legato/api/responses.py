@@ -152,8 +152,10 @@ async def delete(call: Call) -> Response:
 
 
 async def input_items(call: Call) -> Response:
-    """`GET /v1/responses/{id}/input_items`: what was said in a turn."""
-    _, turn = await find(call)
+    """`GET /v1/responses/{id}/input_items`: what was said in a turn, also in one that joined another."""
+    turn_id, turn = await find(call)
+    if turn.id != turn_id:
+        turn = await call.gateway.submitted(call.caller.principal, turn_id)
     rendered = [item for d in await call.gateway.brought(turn) if (item := items.item(d.id, d.body)) is not None]
     return answer(page(call, rendered))
 
