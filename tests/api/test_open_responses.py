@@ -212,22 +212,28 @@ def test_a_choice_of_tools_reaches_the_provider_in_its_words(steered_server: Ser
     ]
 
 
-def test_an_input_that_joined_another_turn_is_what_was_said_in_its_own(
-    steered_server: Server, upstream: Upstream
-) -> None:
-    """Both have one output, and each the input that it came with."""
+def test_a_response_that_joined_another_is_still_its_own(steered_server: Server, upstream: Upstream) -> None:
+    """Both have one output, and each what it came with: whenever one asks, and however."""
     client, first, second = steered_server.client, upstream.talk(), upstream.talk()
-    host = post(client, "/v1/responses", input="how late is it?", conversation="joined", background=True)
+    about: Json = {"conversation": "joined", "background": True, "metadata": {"said": "how late is it?"}}
+    host = post(client, "/v1/responses", input="how late is it?", **about)
     assert first.asked.wait(BOUND)
-    body = {"input": "in Oslo", "conversation": "joined", "background": True}
+    body = {**about, "input": "in Oslo", "metadata": {"said": "in Oslo"}}
     steered = ok(client.post("/v1/responses", json=body, headers={"X-Legato-Busy": "steer"}))
-    first.call("now", "{}")
-    first.end("tool_calls")
-    second.say("Nine.")
-    second.end()
+    with client.stream("GET", f"/v1/responses/{steered['id']}?stream=true") as answer:
+        live = events(answer)
+        told = [next(live)]
+        first.call("now", "{}")
+        first.end("tool_calls")
+        second.say("Nine.")
+        second.end()
+        told += live
+    assert follow(client, steered["id"]) == told
     for response, words in ((host, "how late is it?"), (steered, "in Oslo")):
-        with client.stream("GET", f"/v1/responses/{response['id']}?stream=true") as answer:
-            assert list(events(answer))[-1]["response"]["output"][-1]["content"][0]["text"] == "Nine."
+        ended = follow(client, response["id"])[-1]["response"]
+        assert ended == get(client, f"/v1/responses/{response['id']}")
+        assert ended["output"][-1]["content"][0]["text"] == "Nine."
+        assert (ended["id"], ended["metadata"]) == (response["id"], {"said": words})
         [given] = get(client, f"/v1/responses/{response['id']}/input_items")["data"]
         assert given["content"][0]["text"] == words
 

@@ -35,7 +35,13 @@ DEFAULTS: dict[str, Any] = {
     "user": None,
 }
 _CODES = {400: "invalid_prompt", 429: "rate_limit_exceeded"}
-_STATUS = {"queued": "queued", "running": "in_progress", "failed": "failed", "cancelled": "cancelled"}
+_STATUS = {
+    "queued": "queued",
+    "running": "in_progress",
+    "joined": "in_progress",  # as it began; how it ends is told by the other
+    "failed": "failed",
+    "cancelled": "cancelled",
+}
 
 
 def response_object(turn: Turn, entries: list[Entry], name: str | None) -> dict[str, Any]:

@@ -56,6 +56,7 @@ ECHOED = (
     "metadata",
     "previous_response_id",
 )
+OWN = ("background", "metadata", "previous_response_id", "prompt_cache_key", "safety_identifier", "user")
 ASKED = (
     "temperature",
     "top_p",
@@ -78,12 +79,11 @@ async def create(call: Call) -> Response:
     if body.store is False:
         return await _unstored(call, body, submission)
     turn = await submit(call, submission)
-    turn_id = turn.id
     headers = headers_of(call, turn, submission)
     if body.stream:
-        return stream_of(call, turn_id, turn, headers=headers)
+        return stream_of(call, turn, turn, headers=headers)
     told = await (call.gateway.told(turn) if body.background else call.gateway.answered(turn))
-    return answer(shown(told, turn_id), headers=headers)
+    return answer(shown(told, turn), headers=headers)
 
 
 async def _unstored(call: Call, body: CreateResponse, submission: Submission) -> Response:
@@ -114,11 +114,12 @@ async def retrieve(call: Call) -> Response:
     """`GET /v1/responses/{id}`: as it is; with `stream`, its events after `starting_after`, and those to come."""
     unheeded.check_include(call)
     turn_id, turn = await find(call)
+    asked = await _asked(call, turn_id, turn)
     headers: dict[str, str] = {"X-Legato-Conversation": turn.conversation_id}
     after = _after(call)
     if call.flag("stream"):
-        return stream_of(call, turn_id, turn, after=after, headers=headers)
-    return answer(shown(await call.gateway.told(turn), turn_id), headers=headers)
+        return stream_of(call, asked, turn, after=after, headers=headers)
+    return answer(shown(await call.gateway.told(turn), asked), headers=headers)
 
 
 def _after(call: Call) -> int:
@@ -135,8 +136,9 @@ def _after(call: Call) -> int:
 async def cancel(call: Call) -> Response:
     """`POST /v1/responses/{id}/cancel`: stop a turn; what was written stays."""
     turn_id, turn = await find(call)
+    asked = await _asked(call, turn_id, turn)
     told = await call.gateway.told(await call.gateway.cancel(call.caller.principal, turn.id))
-    return answer(shown(told, turn_id), headers={"X-Legato-Conversation": turn.conversation_id})
+    return answer(shown(told, asked), headers={"X-Legato-Conversation": turn.conversation_id})
 
 
 async def delete(call: Call) -> Response:
@@ -153,10 +155,8 @@ async def delete(call: Call) -> Response:
 
 async def input_items(call: Call) -> Response:
     """`GET /v1/responses/{id}/input_items`: what was said in a turn, also in one that joined another."""
-    turn_id, turn = await find(call)
-    if turn.id != turn_id:
-        turn = await call.gateway.submitted(call.caller.principal, turn_id)
-    rendered = [item for d in await call.gateway.brought(turn) if (item := items.item(d.id, d.body)) is not None]
+    asked = await _asked(call, *await find(call))
+    rendered = [item for d in await call.gateway.brought(asked) if (item := items.item(d.id, d.body)) is not None]
     return answer(page(call, rendered))
 
 
@@ -201,29 +201,36 @@ async def find(call: Call) -> tuple[TurnId, Turn]:
         raise UnknownTurn(f"Response with id '{turn_id}' not found.", param="response_id") from error
 
 
-def shown(told: Told, turn_id: TurnId) -> dict[str, Any]:
-    """A turn as a Response, as it stands."""
+async def _asked(call: Call, turn_id: TurnId, turn: Turn) -> Turn:
+    """The turn as it was asked for, where another is its outcome."""
+    return turn if turn.id == turn_id else await call.gateway.submitted(call.caller.principal, turn_id)
+
+
+def shown(told: Told, asked: Turn) -> dict[str, Any]:
+    """A turn as a Response, as it stands. One that joined another has its outcome, and is still the client's own."""
     readable = told.entries if told.turn.ended else []  # the items of a turn become readable together
-    return response_object(told.turn, readable, told.slug) | {"id": turn_id}
+    echo = DEFAULTS | asked.input.options.echo
+    own = {"id": asked.id, "created_at": int(asked.created_at), **{name: echo[name] for name in OWN}}
+    return response_object(told.turn, readable, told.slug) | own
 
 
 def stream_of(
-    call: Call, turn_id: TurnId, turn: Turn, *, after: int = -1, headers: dict[str, str] | None = None
+    call: Call, asked: Turn, turn: Turn, *, after: int = -1, headers: dict[str, str] | None = None
 ) -> EventStream:
     """The events of a turn after a number, and then as they come."""
     call.gateway.attend(turn)  # to name the conversation takes a while
-    return EventStream(_chunks(call.gateway, turn_id, turn, after), headers)
+    return EventStream(_chunks(call.gateway, asked, turn, after), headers)
 
 
-async def _chunks(gateway: Gateway, turn_id: TurnId, turn: Turn, after: int) -> AsyncGenerator[bytes, None]:
+async def _chunks(gateway: Gateway, asked: Turn, turn: Turn, after: int) -> AsyncGenerator[bytes, None]:
     stream = ResponseStream()
-    for event in stream.begin(response_object(turn, [], await gateway.slug(turn)) | {"id": turn_id}):
+    for event in stream.begin(response_object(asked, [], await gateway.slug(asked))):
         if event["sequence_number"] > after:
             yield encode(event)
     async for _, events in gateway.follow_on(turn):
         told = (event for happened in events for event in stream.take(happened))
         yield b"".join(encode(event) for event in told if event["sequence_number"] > after)
-    for event in stream.end(shown(await gateway.answered(turn), turn_id)):
+    for event in stream.end(shown(await gateway.answered(turn), asked)):
         if event["sequence_number"] > after:
             yield encode(event)
     yield DONE
