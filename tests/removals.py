@@ -689,6 +689,21 @@ REMOVALS = [
     ),
     Removal(
         KEPT,
+        "a window that was learned is forgotten",
+        [Change("engine/compaction.py", "if time.monotonic() - since < REMEMBERED else None", "")],
+        ["engine/test_compaction.py::test_a_refusal_is_believed_for_a_while_and_then_forgotten[*]"],
+    ),
+    Removal(
+        KEPT,
+        "a refusal of a long answer is no word on the window",
+        [
+            Change("engine/compaction.py", "if isinstance(answer, int) and size + answer > window:", "if False:"),
+            Change("engine/compaction.py", "if size >= LEAST:", "if True:"),
+        ],
+        ["engine/test_compaction.py::test_a_refusal_of_a_long_answer_is_no_word_on_the_window[*]"],
+    ),
+    Removal(
+        KEPT,
         "what a summary of a part leaves over stays verbatim",
         [Change("engine/compaction.py", "for seq in (*left, *plan.pins)", "for seq in plan.pins")],
         ["engine/test_compaction.py::test_what_a_summary_of_a_part_leaves_over_stays_word_for_word[*]"],

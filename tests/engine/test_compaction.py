@@ -16,13 +16,13 @@ from legato.domain.entries import Compaction, Entry, Message, Note, Text, Tool, 
 from legato.domain.events import Folded
 from legato.domain.handles import ById, Slug
 from legato.domain.turns import Fresh, Turn, Usage
-from legato.engine import tokens
+from legato.engine import compaction, tokens
 from legato.engine.compaction import FAILED, INSTRUCTIONS, SummaryFailed
 from legato.engine.protocols import ModelEvent, ModelRequest, TextChunk
 from legato.errors import BadInput, ContextTooLarge, ModelUnavailable, Stale
 from legato.store import search, turns
 
-WORK = Slug("work")
+WORK, OTHER = Slug("work"), Slug("other")
 WINDOW = 4_000
 SMALL = {"models_scripted": {"kind": "demo", "context_window": WINDOW}}
 FILLER = "and then some more words that take their room in the window of the model, as words do " * 5
@@ -460,6 +460,52 @@ async def test_what_a_provider_counts_is_believed(rooms: Rooms) -> None:
 
 
 # -- by hand
+
+
+async def test_a_refusal_is_believed_for_a_while_and_then_forgotten(
+    rooms: Rooms, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A smaller model had stood in, say: what it refused must not fold every other conversation for good."""
+    small = True
+
+    def reply(request: ModelRequest) -> Iterable[ModelEvent | Exception]:
+        if is_summary(request):
+            return words("Short.")
+        return [ContextTooLarge("Too long.")] if small and tokens.of_request(request) > 2_000 else words("heard")
+
+    app = await rooms.open(Scripted(reply), models_scripted={"kind": "demo", "context_window": 100_000})
+    await long_talk(app, 30)
+    assert len(await compactions(app)) >= 1
+    small = False
+    known = len(await compactions(app))
+    await long_talk(app, 30)
+    assert len(await compactions(app)) > known
+    monkeypatch.setattr(compaction, "REMEMBERED", 0.0)
+    known = len(await compactions(app))
+    await long_talk(app, 30)
+    assert len(await compactions(app)) == known
+
+
+async def test_a_refusal_of_a_long_answer_is_no_word_on_the_window(rooms: Rooms) -> None:
+    """The request that asked for it is made to fit; nobody else is sent less."""
+
+    def reply(request: ModelRequest) -> Iterable[ModelEvent | Exception]:
+        if is_summary(request):
+            return words("Short.")
+        wanted = request.params.get("max_output_tokens", 100)
+        over = tokens.of_request(request) + wanted > WINDOW
+        return [ContextTooLarge("Input and answer are longer than the window.")] if over else words("heard")
+
+    app = await rooms.open(Scripted(reply), **SMALL)
+    await long_talk(app, 20)
+    refused = await ask(app, "tell me all", OTHER, params={"max_output_tokens": 10 * WINDOW})
+    assert refused.failure is not None
+    assert refused.failure.message == "Input and answer are longer than the window."
+    assert (await ask(app, "and more", OTHER, params={"max_output_tokens": WINDOW - 1_500})).status == "done"
+    await ask(app, "go on")
+    assert await compactions(app) == []
+    assert (await ask(app, "now tell me much", params={"max_output_tokens": WINDOW // 2})).status == "done"
+    assert len(await compactions(app)) == 1
 
 
 async def test_a_summary_by_hand_keeps_the_last_exchange_and_minds_the_focus(rooms: Rooms) -> None:

@@ -11,6 +11,7 @@ grown. Meanwhile requests are trimmed without a model, so that every turn is ans
 
 import asyncio
 import re
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import aclosing
 
@@ -44,6 +45,8 @@ LEFT_OUT = "left out"
 GROWTH = 0.1  # of the window: so much must be said before a failed summary is tried again
 SHORT = 200  # tokens: of less than that a summary may well be longer
 ACTIONS = 8  # a part of the window, for what was done: the list grows with every call, and the window does not
+LEAST = 1_000  # tokens that every model takes: whoever refuses less means something else
+REMEMBERED = 3_600.0  # seconds: a server that was down, or a smaller one that stood in, is not believed for ever
 EARLIER = "earlier calls, which the log alone has"
 LONGEST_OUTPUT = 4_000  # characters of one tool's output that the summariser reads
 
@@ -82,20 +85,21 @@ class Compactor:
     def __init__(self, roster: Roster, settings: CompactionSettings) -> None:
         self._roster, self._settings = roster, settings
         self._factors: dict[str, float] = {}  # what a provider counts, over what we count
-        self._found: dict[str, int] = {}  # windows that a provider told us of, or that it refused to go beyond
+        self._found: dict[str, tuple[int, float]] = {}  # windows told by a provider or refused by it, and when
 
     # -- the budget
 
     def is_small(self, cast: Cast, request: ModelRequest, threshold: int | None) -> bool:
         """Whether a request is surely far from any limit; most are, and this is all that it costs them."""
-        window = self._found.get(cast.model_name) or self._roster.window(cast) or windows.DEFAULT
+        window = self._known(cast.model_name) or self._roster.window(cast) or windows.DEFAULT
         due = min(threshold or window, int(window * self._settings.share))
         return tokens.at_most(request) * self._factors.get(cast.model_name, 1.0) <= due
 
     async def window(self, cast: Cast) -> int:
         """How many tokens the model takes: as configured, as its server tells, as its name tells, or a safe guess."""
         name = cast.model_name
-        if name not in self._found:
+        found = self._known(name)
+        if found is None:
             told = self._roster.window(cast)
             if told is None and isinstance(cast.model, Sized):
                 told = await cast.model.window(cast.upstream)
@@ -105,13 +109,18 @@ class Compactor:
                     f"how much '{name}' takes is unknown; set models.{cast.agent.model}.context_window",
                     assumed=windows.DEFAULT,
                 )
-            self._found[name] = told or windows.DEFAULT
-        return self._found[name]
+            found = told or windows.DEFAULT
+            self._found[name] = found, time.monotonic()
+        return found
 
-    async def budget(self, cast: Cast, threshold: int | None = None) -> tuple[int, int]:
+    def _known(self, name: str) -> int | None:
+        window, since = self._found.get(name, (None, 0.0))
+        return window if time.monotonic() - since < REMEMBERED else None
+
+    async def budget(self, cast: Cast, threshold: int | None = None, answer: int = 0) -> tuple[int, int]:
         """The tokens at which a summary is due, and the most that is ever sent: an answer must fit as well."""
         window = await self.window(cast)
-        most = window - min(window // 5, 8_192)
+        most = window - max(min(window // 5, 8_192), answer)
         return min(threshold or int(window * self._settings.share), most), most
 
     def size(self, request: ModelRequest, cast: Cast) -> int:
@@ -124,10 +133,17 @@ class Compactor:
             factor = self._factors.get(cast.model_name, 1.0)
             self._factors[cast.model_name] = min(3.0, max(1.0, factor * counted / size))
 
-    async def refused(self, cast: Cast, request: ModelRequest) -> None:
-        """The provider says that a request is too long, though we thought that it fits."""
-        window = await self.window(cast)
-        self._found[cast.model_name] = max(1_000, min(window, int(self.size(request, cast) * 0.8)))
+    async def refused(self, cast: Cast, request: ModelRequest) -> int | None:
+        """The provider says that a request is too long, though we thought that it fits. Returns how many tokens it must
+        leave for its answer, where that explains it: the model takes as much as we thought, and nobody else is sent
+        less. Otherwise the model takes less, and there is nothing to leave. None where nothing can be done."""
+        window, size = await self.window(cast), self.size(request, cast)
+        answer = request.params.get("max_output_tokens")
+        if isinstance(answer, int) and size + answer > window:
+            return answer if answer <= window - LEAST else None
+        if size >= LEAST:
+            self._found[cast.model_name] = max(LEAST, min(window, int(size * 0.8))), time.monotonic()
+        return 0
 
     # -- a summary
 

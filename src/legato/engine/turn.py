@@ -75,6 +75,7 @@ class TurnRun:
         self._usage = lease.turn.usage or Usage()  # what earlier attempts have cost is on the bill
         self._blobs: dict[str, Blob] = {}
         self._noted = False  # the log says that something was left out
+        self._answer = 0  # tokens that an answer must have room for, where the provider insists
         self.long = False  # the context has grown past what it should be
         self._said: list[AnyBody] = []  # everything that the log has of this turn's output
         self._unwritten: list[Draft] = []  # a setup that goes along with the next entries
@@ -205,9 +206,9 @@ class TurnRun:
             try:
                 await self._listen(cast, await self._with_bytes(request))
             except ContextTooLarge:
-                if self._step.begun:
+                if self._step.begun or (answer := await self._compactor.refused(cast, request)) is None:
                     raise
-                await self._compactor.refused(cast, request)
+                self._answer = answer or self._answer
             else:
                 self._compactor.learn(cast, size, self._step.usage.input_tokens)
                 return view, bodies
@@ -219,9 +220,9 @@ class TurnRun:
         """A request within the model's window, and its size, or 0 where it need not be measured."""
         threshold = self.turn.input.options.compact_threshold
         request = prompt.build(self.turn, cast, view.summary, bodies, self._past)
-        if self._compactor.is_small(cast, request, threshold):
+        if not self._answer and self._compactor.is_small(cast, request, threshold):
             return view, bodies, request, 0
-        due, most = await self._compactor.budget(cast, threshold)
+        due, most = await self._compactor.budget(cast, threshold, self._answer)
         size = self._compactor.size(request, cast)
         self.long = size > due
         if size > (most if threshold is None else due):
