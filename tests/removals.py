@@ -688,6 +688,12 @@ REMOVALS = [
         ["engine/test_compaction.py::test_a_summary_made_for_a_larger_window_is_cut_until_there_is_a_shorter_one[*]"],
     ),
     Removal(
+        WINDOW,
+        "what is taken back takes what it hid back with it",
+        [Change("engine/commands.py", "said.begun - 1", "said.seq - 1")],
+        ["api/test_commands.py::test_undo_after_a_retry_brings_the_first_try_back_and_takes_no_more_than_people_see"],
+    ),
+    Removal(
         KEPT,
         "a window that was learned is forgotten",
         [Change("engine/compaction.py", "if time.monotonic() - since < REMEMBERED else None", "")],

@@ -102,6 +102,21 @@ def test_undo_takes_the_last_exchange_back_and_retry_asks_it_again(client: httpx
     assert said_in(client, talk).count("user: what do you see?") == 2
 
 
+def test_undo_after_a_retry_brings_the_first_try_back_and_takes_no_more_than_people_see(
+    client: httpx.Client, talk: str
+) -> None:
+    """What people see and what the model sees stay the same talk."""
+    ask(client, "what do you see?", conversation=talk)
+    _ended(client, say(client, "/retry", talk)["turn"])
+    say(client, "/undo", talk)
+    assert said_in(client, talk).count("user: what do you see?") == 1
+    told = ask(client, "and now?", conversation=talk)
+    assert 'seen: 5 messages, first "my cat is called Miso"' in _text(told)
+    say(client, "/undo", talk)
+    assert "what do you see?" in say(client, "/undo", talk)["text"]
+    assert [line for line in said_in(client, talk) if line.startswith("user")] == ["user: my cat is called Miso"]
+
+
 def test_a_model_that_was_chosen_answers_where_nobody_is_named(client: httpx.Client, talk: str) -> None:
     refused(client.post("/v1/commands", json={"text": "/model dmeo", "conversation": talk}), 400)
     say(client, "/model demo", talk)

@@ -181,37 +181,41 @@ async def _bind(desk: Desk, name: str) -> Reply:
 async def _undo(desk: Desk, argument: str) -> Reply:
     done = await desk.done()
     if done is None:
-        said, _ = await _last_said(desk)
-        done = await desk.gateway.rewind(desk.principal, ById(desk.here.id), said.seq - 1, dedup=desk.dedup)
+        said = await _last_said(desk)
+        done = await desk.gateway.rewind(desk.principal, ById(desk.here.id), said.begun - 1, dedup=desk.dedup)
     return desk.stays(f"Taken back: {shortened(await desk.gateway.taken_back(done))!r} and what followed.")
 
 
 async def _retry(desk: Desk, argument: str) -> Reply:
     if (done := await desk.done()) is not None:
         return desk.stays(f"Once more: {_input_of(done)!r}", done)
-    said, turn = await _last_said(desk)
+    said = await _last_said(desk)
+    turn = await desk.gateway.submitted(desk.principal, said.turn_id)
     again = tuple(draft(d.body) for d in turn.input.drafts)
-    given = structs.replace(turn.input, hides=((said.seq, said.head),), expects=None, usage=None)
+    given = structs.replace(turn.input, hides=((said.seq, said.last),), expects=None, usage=None)
     started = await desk.submit(again, given=given)
     return desk.stays(f"Once more: {_input_of(started)!r}", started)
 
 
 class _Said(Struct, frozen=True):
-    """The last thing a person said: where, and where the log ends."""
+    """The last thing that people see a person said: where its turn begins (which may hide an earlier try first), where
+    it was said, and the last that came of it."""
 
+    turn_id: TurnId
+    begun: int
     seq: int
-    head: int
+    last: int
 
 
-async def _last_said(desk: Desk) -> tuple[_Said, Turn]:
+async def _last_said(desk: Desk) -> _Said:
     if await desk.gateway.under_way(desk.here):
         raise BadInput("A turn is under way; /stop it first, or wait for its end.")
-    view = await desk.gateway.context(desk.principal, ById(desk.here.id))
-    for entry in reversed(view.entries):
+    entries = await desk.gateway.transcript(desk.principal, ById(desk.here.id))
+    for entry in reversed(entries):
         if isinstance(entry.body, Message) and entry.body.role == "user":
-            turn = await desk.gateway.submitted(desk.principal, entry.turn_id)
-            first = min(e.seq for e in view.entries if e.turn_id == entry.turn_id and isinstance(e.body, Message))
-            return _Said(first, view.head), turn
+            written = [e for e in entries if e.turn_id == entry.turn_id]
+            first = next(e.seq for e in written if isinstance(e.body, Message))
+            return _Said(entry.turn_id, written[0].seq, first, entries[-1].seq)
     raise BadInput("Nothing was said here yet.")
 
 

@@ -18,6 +18,7 @@ from legato.domain.entries import (
     Compaction,
     Draft,
     Entry,
+    Hide,
     Message,
     Note,
     Rewind,
@@ -280,9 +281,10 @@ class Gateway(Upkeep):
         return holders
 
     async def taken_back(self, turn: Turn) -> str:
-        """What was said where that begins which a turn has hidden."""
-        to = next(d.body.to for d in turn.input.drafts if isinstance(d.body, Rewind))
-        body = await self._db.read(log.body_at, turn.conversation_id, to + 1)
+        """What was said where that begins which a turn has hidden. That may have begun by hiding an earlier try."""
+        place = 1 + next(d.body.to for d in turn.input.drafts if isinstance(d.body, Rewind))
+        while isinstance(body := await self._db.read(log.body_at, turn.conversation_id, place), Hide):
+            place += 1
         return body.text if isinstance(body, Message) else ""
 
     async def answer(self, turn: Turn) -> str:
