@@ -688,6 +688,15 @@ REMOVALS = [
         ["engine/test_compaction.py::test_a_summary_made_for_a_larger_window_is_cut_until_there_is_a_shorter_one[*]"],
     ),
     Removal(
+        ONCE,
+        "a retry that names nothing waits for the first",
+        [Change(TURNS_PY, 'await tx.run("await_request", request=_request(submission))', "pass")],
+        [
+            "store/test_races.py::"
+            "test_a_clients_retry_that_meets_the_first_on_its_way_in_is_the_same_turn[postgres-by nothing]"
+        ],
+    ),
+    Removal(
         WINDOW,
         "what is taken back takes what it hid back with it",
         [Change("engine/commands.py", "said.begun - 1", "said.seq - 1")],

@@ -211,14 +211,13 @@ async def test_a_fork_of_what_is_purged_meanwhile_is_whole_or_refused(crowd: Cro
     assert [str(finding) async for finding in verify(db)] == []
 
 
-@pytest.mark.parametrize("after", [False, True], ids=["by name", "by response id"])
+@pytest.mark.parametrize("how", ["by name", "by response id", "by nothing"])
 async def test_a_clients_retry_that_meets_the_first_on_its_way_in_is_the_same_turn(
-    crowd: Crowd, db: Database, after: bool
+    crowd: Crowd, db: Database, how: str
 ) -> None:
     """The first has not committed when the second looks for it."""
-    target = After((await talk(db, WORK)).id) if after else WORK
-    if not after:
-        await talk(db, WORK)
+    known = (await talk(db, WORK)).id
+    target: Target = {"by name": WORK, "by response id": After(known), "by nothing": Fresh()}[how]
     first = admission(target, "and?", request_hash="h")
     retry = admission(target, "and?", request_hash="h", retry=True)
     one, other = await interleave(crowd, first, retry, at=["add_turn"])

@@ -77,8 +77,10 @@ async def create(
     settings: dict[str, Any] | None = None,
     parent: ConversationId | None = None,
     base: int = 0,
+    request: str | None = None,
 ) -> Conversation:
-    """A new conversation: empty, or a fork that begins at a position of another."""
+    """A new conversation: empty, or a fork that begins at a position of another. A retry of the `request` that makes it
+    waits until it is there."""
     [row] = await tx.run(
         "add_conversation",
         id=new_conversation_id(),
@@ -89,6 +91,7 @@ async def create(
         settings=json.encode(settings or {}).decode(),
         parent=parent,
         base=base,
+        request=request,
     )
     return conversation_of(row)
 

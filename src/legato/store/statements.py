@@ -30,6 +30,8 @@ _MACROS: dict[Dialect, dict[str, str]] = {
         "serial": "integer",
         "binary": "",
         "json": "",
+        "held": ":request is not null",  # one writes at a time
+        "awaited": ":request is not null",
     },
     "postgres": {
         "now": "cast(extract(epoch from clock_timestamp()) as double precision)",
@@ -40,6 +42,8 @@ _MACROS: dict[Dialect, dict[str, str]] = {
         "serial": "bigint generated always as identity",
         "binary": 'collate "C"',
         "json": "::json",
+        "held": "pg_advisory_xact_lock_shared(hashtextextended(:request, 0)) is not null",
+        "awaited": "pg_advisory_xact_lock(hashtextextended(:request, 0)) is not null",
     },
 }
 _COLUMNS = {

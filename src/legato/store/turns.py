@@ -134,7 +134,8 @@ async def _place(tx: Tx, submission: Submission) -> _Place:
     if submission.retry and (again := await _place_again(tx, submission)) is not None:
         return again
     if isinstance(target, Fresh):
-        return _Place(await directory.create(tx, principal, agent=agent, kind=submission.conversation_kind), None)
+        kind, request = submission.conversation_kind, _request(submission)
+        return _Place(await directory.create(tx, principal, agent=agent, kind=kind, request=request), None)
     conversation = await directory.lock_or_create(tx, principal, target, agent=agent, kind=submission.conversation_kind)
     return _Place(conversation, conversation.tip_turn)
 
@@ -232,17 +233,28 @@ async def _retried(tx: Tx, submission: Submission) -> Turn | None:
     if submission.request_hash is None:
         return None
     with suppress(UnknownTurn):  # the first may still be on its way in: it is waited for, and then seen
-        await _hold(tx, submission.principal, submission.target)
+        await _hold(tx, submission)
     row = await one(tx.run("find_turn_by_request", **_retry_of(submission)))
     return _turn(row) if row else None
 
 
-async def _hold(tx: Tx, principal: PrincipalId, target: Target) -> None:
-    """Hold the conversation that a target names, if there is one, until the transaction ends."""
+async def _hold(tx: Tx, submission: Submission) -> None:
+    """Hold the conversation that a submission names, if there is one, until the transaction ends; where it names none,
+    whatever makes one for the same request."""
+    principal, target = submission.principal, submission.target
     if isinstance(target, After):
         target = ById((await find(tx, principal, target.turn_id)).conversation_id)
-    if not isinstance(target, Fresh):
+    if isinstance(target, Fresh):
+        await tx.run("await_request", request=_request(submission))
+    else:
         await directory.lookup(tx, principal, target, lock=True)
+
+
+def _request(submission: Submission) -> str | None:
+    """What a client's own retry, which carries no key, is told by."""
+    if submission.dedup_key is not None or submission.request_hash is None:
+        return None
+    return f"{submission.principal} {submission.request_hash}"
 
 
 def _retry_of(submission: Submission) -> dict[str, object]:

@@ -25,8 +25,11 @@ delete from aliases where principal = :principal and scheme = :scheme and value 
 select scheme, value from aliases where conversation_id = :conversation order by created_at, scheme, value;
 
 -- name: add_conversation
+-- One that a request makes which may be retried is held by that request, beside others like it, until it is committed.
 insert into conversations (id, principal, title, agent, kind, settings, parent_id, base_seq, head_seq, created_at, updated_at)
-values (:id, :principal, :title, :agent, :kind, :settings, :parent, :base, :base, {now}, {now}) returning {conversation};
+select cast(:id as text), cast(:principal as text), cast(:title as text), cast(:agent as text), cast(:kind as text),
+cast(:settings as text), cast(:parent as text), cast(:base as bigint), cast(:base as bigint), {now}, {now}
+where cast(:request as text) is null or {held} returning {conversation};
 
 -- name: find_by_id
 -- A living conversation, if it is this principal's.

@@ -24,6 +24,10 @@ and (ended_at is null or (status in ('done', 'joined') and ended_at > {now} - :a
     and exists (select 1 from conversations c where c.id = turns.conversation_id and c.tip_turn = turns.id)))
 order by created_at desc limit 1;
 
+-- name: await_request
+-- Wait for whoever is about to make a conversation for the same request.
+select 1 where {awaited};
+
 -- name: find_failed_try
 -- The same request, which failed a moment ago with nothing after it.
 select {turn} from turns where principal = :principal and request_hash = :request_hash and deleted_at is null
