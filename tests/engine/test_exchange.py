@@ -238,9 +238,28 @@ async def test_a_conversation_that_is_busy_holds_up_no_answer_of_another(tmp_pat
         await until(noted)
 
 
+async def test_an_answer_that_cannot_be_read_holds_up_none_after_it(tmp_path: Path) -> None:
+    """It is shown as one that did not arrive."""
+    channel = Own()
+    async with opened(tmp_path / "home", channel) as app:
+        await channel.say("reply only one")
+        await until(partial(delivered, app, "sent"))
+        await app.db.write(owed_and_damaged)
+        await channel.say("reply only two", "2")
+        await until(partial(delivered, app, "dead"))
+        await until(partial(delivered, app, "sent"))
+        assert channel.sent == ["one", "two"]
+        [row] = await app.gateway.undelivered(LOCAL)
+        assert "cannot be read" in str(row.error)
+
+
 async def delivered(app: App, status: str) -> bool:
     """Whether an answer has come so far."""
     return status in (await app.db.read(figures.of_store)).deliveries
+
+
+async def owed_and_damaged(tx: Tx) -> None:
+    await tx.script("update deliveries set status = 'pending', parts_sent = 0, body = '!'")
 
 
 async def left_by_a_dead_process(tx: Tx) -> None:

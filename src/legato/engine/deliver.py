@@ -9,7 +9,7 @@ import asyncio
 from contextlib import suppress
 from typing import Any, Literal
 
-from msgspec import json
+from msgspec import DecodeError, json
 
 from legato.domain.channels import split
 from legato.domain.entries import Note, draft
@@ -158,7 +158,12 @@ class Deliverer:
 
     async def _send(self, delivery: Delivery) -> None:
         """Send what has not arrived of an answer, and settle it."""
-        body = json.decode(delivery.body, type=dict[str, str])
+        try:
+            body = json.decode(delivery.body, type=dict[str, str])
+        except DecodeError:  # left in flight, it would hold up everything that is owed there
+            why = "it cannot be read; 'legato verify' shows what else is damaged"
+            await self._give_up(delivery, delivery.platform_message_id, "dead", why)
+            return
         address = Address.parse(delivery.address)
         parts = split(_shown(body), self._channel.limit, self._channel.size)
         message = delivery.platform_message_id
