@@ -697,6 +697,18 @@ REMOVALS = [
         ],
     ),
     Removal(
+        ONE,
+        "a lease is renewed whatever is locked",
+        [
+            Change(
+                "store/nodes.py",
+                'await tx.run("renew_node", node=node, ttl=ttl)\n',
+                'await tx.run("renew_node", node=node, ttl=ttl)\n    await held(tx, node)\n',
+            )
+        ],
+        ["engine/test_lifecycle.py::test_a_table_that_is_locked_for_longer_than_a_lease_takes_no_turn_away"],
+    ),
+    Removal(
         WINDOW,
         "what is taken back takes what it hid back with it",
         [Change("engine/commands.py", "said.begun - 1", "said.seq - 1")],

@@ -359,14 +359,38 @@ async def test_a_turn_that_outlasts_the_lease_stays_on_its_node(shared: Rooms) -
     assert begun is not None
 
     async def outlasted() -> bool:
-        held = await here.db.write(nodes.renew, NodeId("a clock"), 1.0)
-        assert held == []
+        await here.db.write(nodes.renew, NodeId("a clock"), 1.0)
         [[now]] = await here.db.read(lambda tx: tx.run("clock"))
         return bool(now > begun + 2 * 1.5)
 
     await until(outlasted)
     seen = await there.gateway.turn(ALICE, turn.id)
     assert (seen.owner, seen.claimed_at) == (here.worker.node, begun)
+    asked.finish("1")
+    assert (await ended(there, turn)).status == "done"
+    assert len(model.requests) == 1
+
+
+async def test_a_table_that_is_locked_for_longer_than_a_lease_takes_no_turn_away(shared: Rooms) -> None:
+    """An upgrade of a large store locks them all, and a scrub one after the other."""
+    model = Scripted()
+    here = await shared.open(model, worker_lease=1.5)
+    turn = await say(here, "one")
+    asked = await model.asked()
+    there = await shared.open(model, worker_lease=1.5)
+    locking = await asyncpg.connect(shared.url)
+    lease = "select lease_until - extract(epoch from clock_timestamp()) from nodes where id = $1"
+    try:
+        async with locking.transaction():
+            await locking.execute("lock table turns in access exclusive mode")
+
+            async def outlasted() -> bool:
+                assert await locking.fetchval(lease, here.worker.node) > 0
+                return bool(await locking.fetchval("select clock_timestamp() > now() + interval '3 seconds'"))
+
+            await until(outlasted)
+    finally:
+        await locking.close()
     asked.finish("1")
     assert (await ended(there, turn)).status == "done"
     assert len(model.requests) == 1

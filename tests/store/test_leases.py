@@ -250,13 +250,13 @@ async def test_a_node_takes_back_nothing_that_another_living_node_runs(db: Datab
     assert (await end(db, taken, DONE, "ONE")).status == "done"
 
 
-async def test_renewing_tells_what_a_node_holds_and_what_should_stop(db: Database) -> None:
-    """Wishes reach a worker with its next renewal, whatever became of the hint."""
+async def test_what_a_node_holds_is_told_with_what_should_stop(db: Database) -> None:
+    """Wishes reach a worker when it renews its lease the next time, whatever became of the hint."""
     one, two = await start(db, WORK), await start(db, Slug("play"))
     await start(db, Slug("elsewhere"), node=N2)
     await talk(db, Slug("done"))
     await db.write(turns.cancel, ALICE, two.turn.id)
-    held = await db.write(nodes.renew, N1, 600.0)
+    held = await db.read(nodes.held, N1)
     assert {(h.turn_id, h.conversation_id, h.stop) for h in held} == {
         (one.turn.id, one.turn.conversation_id, False),
         (two.turn.id, two.turn.conversation_id, True),

@@ -259,11 +259,14 @@ class Worker:
 
     async def renew(self) -> None:
         """Hold the lease; stop what someone wants stopped; take back what this node holds and does not run."""
-        for held in await self._db.write(nodes.renew, self.node, self._settings.lease):
-            if held.stop:
-                self.stop(held.turn_id)
-            if held.turn_id not in self._running and held.age > self._settings.lease:
-                self.offer(held.conversation_id, lost=held.turn_id)
+        await self._db.write(nodes.renew, self.node, self._settings.lease)
+        with suppress(TimeoutError):  # the lease is renewed again before what is held can be seen
+            async with asyncio.timeout(self._settings.lease / 3):
+                for held in await self._db.read(nodes.held, self.node):
+                    if held.stop:
+                        self.stop(held.turn_id)
+                    if held.turn_id not in self._running and held.age > self._settings.lease:
+                        self.offer(held.conversation_id, lost=held.turn_id)
 
     # -- chores
 

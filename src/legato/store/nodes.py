@@ -19,9 +19,14 @@ class Held(Struct, frozen=True):
     age: float
 
 
-async def renew(tx: Tx, node: NodeId, ttl: float) -> list[Held]:
-    """Hold the lease for `ttl` more seconds; returns what it covers."""
+async def renew(tx: Tx, node: NodeId, ttl: float) -> None:
+    """Hold the lease for `ttl` more seconds. Nothing else is looked at in this: a table that is locked for long (an
+    upgrade, a scrub) takes no lease away."""
     await tx.run("renew_node", node=node, ttl=ttl)
+
+
+async def held(tx: Tx, node: NodeId) -> list[Held]:
+    """What a lease covers."""
     return [Held(t, c, bool(stop), age) for t, c, stop, age in await tx.run("turns_of_node", node=node)]
 
 
