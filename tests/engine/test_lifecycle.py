@@ -697,6 +697,7 @@ WITHOUT_OWNER = {
     "answer": "takes a turn that was read in its owner's name",
     "slug": "takes a turn that was read in its owner's name",
     "follow_on": "takes a turn that was read in its owner's name",
+    "attend": "takes a turn that was read in its owner's name",
     "brought": "takes a turn that was read in its owner's name",
     "taken_back": "takes a turn that was read in its owner's name",
     "receipt": "takes a turn that was read in its owner's name",
