@@ -30,7 +30,7 @@ from legato.domain.ids import ConversationId, NodeId, PrincipalId, new_id
 from legato.domain.turns import After, Failure, Input, Lease, Outcome, Submission
 from legato.errors import BadInput
 from legato.store import directory, log, nodes, search, turns
-from legato.store.database import Database
+from legato.store.database import Database, Tx
 from legato.store.migrate import migrations
 from legato.store.search import PAGE, STRETCH, Hit
 from legato.store.statements import statements
@@ -608,6 +608,28 @@ async def test_indexing_by_two_at_once_finds_each_entry_once(db: Database) -> No
             group.create_task(index(db))
     assert sorted(await found(db, "needle")) == [f"needle {n}" for n in range(5)]
     assert await search.index_some(db) == 0
+
+
+async def test_whoever_catches_up_waits_for_what_another_process_is_adding(db: Database) -> None:
+    """It would search without it."""
+    if db.dialect == "sqlite":
+        pytest.skip("one process writes")
+    await write(db, "c", "needle")
+    added, committed = asyncio.Event(), asyncio.Event()
+
+    async def adds(tx: Tx) -> None:
+        await search._add(tx, await search._documents(tx, 100))
+        added.set()
+        await committed.wait()
+
+    other = asyncio.create_task(db.write(adds))
+    await added.wait()
+    catching_up = asyncio.create_task(search.catch_up(db, 1_000))
+    assert not (await asyncio.wait({catching_up}, timeout=0.2))[0]
+    committed.set()
+    await other
+    await catching_up
+    assert await found(db, "needle") == ["needle"]
 
 
 async def test_the_index_outlives_a_restart(reopen) -> None:  # type: ignore[no-untyped-def]

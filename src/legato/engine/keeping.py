@@ -198,9 +198,7 @@ class Keeping(ABC):
     async def _index(self) -> None:
         """Let search know what has been said up to now, as far as it can be written and is not too much to wait for."""
         with suppress(Unavailable):
-            for _ in range(CATCH_UP):
-                if not await search.index_some(self._db):
-                    break
+            await search.catch_up(self._db, CATCH_UP)
 
     async def rename(
         self, principal: PrincipalId, handle: Handle, title: str, *, dedup: Dedup | None = None

@@ -4,6 +4,7 @@ The index is derived from the entries, filled after a turn has ended and off its
 candidates; each is checked against the entry itself, so a stale or rebuilt index can delay a hit, never invent one.
 """
 
+import asyncio
 from collections.abc import Iterator
 
 from msgspec import Struct, json
@@ -19,6 +20,7 @@ from legato.store.database import Database, Row, Tx, one
 
 STRETCH = 16_000  # characters of one document; longer texts become several that overlap by a query's length
 PAGE = 200
+MOMENT = 0.02
 ERA = 20_000  # documents that PostgreSQL's index knows as one time; the migration says the same number
 MOST_HITS = 1000  # entries that a search for conversations looks at
 
@@ -56,6 +58,16 @@ async def index_some(db: Database, limit: int = 100) -> int:
     """Index turns that have ended since; returns how many. The work is done as a reader; the writer only inserts."""
     ended = await db.read(_documents, limit)
     return await db.write(_add, ended) if ended else 0
+
+
+async def catch_up(db: Database, most: int) -> None:
+    """Index what has ended up to now, in at most so many steps. What another process is adding is there in a moment."""
+    for _ in range(most):
+        ended = await db.read(_documents, 100)
+        if not ended:
+            return
+        if not await db.write(_add, ended):
+            await asyncio.sleep(MOMENT)
 
 
 async def _documents(tx: Tx, limit: int) -> list[tuple[TurnId, list[_Document]]]:
