@@ -8,9 +8,11 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import apsw
@@ -25,6 +27,7 @@ from legato.errors import StoreUnavailable
 from legato.store import directory, log, turns
 from legato.store.database import Tx
 from legato.store.postgres import Postgres
+from legato.store.sqlite import READERS
 from legato.store.verify import verify
 
 ADVICE = re.compile(r"\b(Check|Choose|choose|Stop|Use|Free|Upgrade|restore)\b")
@@ -376,3 +379,28 @@ async def test_closing_after_the_server_has_gone_ends(server: Any) -> None:
         await db.close()
     with pytest.raises(StoreUnavailable):
         await db.write(directory.add_principal, ALICE)
+
+
+async def test_reads_that_take_long_hold_up_no_other(tmp_path: Path) -> None:
+    """As many readers as are needed at once, up to the last; and the next read waits for the first that is free."""
+    async with raw.opened(tmp_path / "legato.db") as db:
+        let_go = threading.Event()
+        begun: SimpleQueue[None] = SimpleQueue()
+
+        async def takes_long(tx: Tx) -> None:
+            begun.put(None)
+            let_go.wait(60)
+
+        long = [asyncio.create_task(db.read(takes_long)) for _ in range(READERS - 1)]
+        for _ in long:
+            await asyncio.to_thread(begun.get, timeout=60)
+        async with asyncio.timeout(60):
+            for _ in range(3):
+                assert await db.read(directory.newest, ALICE, 1) == []
+        long += [asyncio.create_task(db.read(takes_long)) for _ in range(3)]
+        last = asyncio.create_task(db.read(directory.newest, ALICE, 1))
+        await asyncio.to_thread(begun.get, timeout=60)
+        assert not last.done()
+        let_go.set()
+        await asyncio.gather(*long)
+        assert await last == []

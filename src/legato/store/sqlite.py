@@ -5,8 +5,9 @@ waits, runs one after the other, and commits them together: many transactions sh
 success before it. Each is still atomic alone: where one fails, all run anew with a savepoint around each. Groups form
 by themselves while the last sync is under way.
 
-Readers have connections and threads of their own; in WAL mode they never wait for the writer. apsw bundles a
-current SQLite, because a corruption bug of WAL mode is still in the one many systems ship.
+Readers have connections and threads of their own; in WAL mode they never wait for the writer. There are as many as were
+needed at once, because each has to learn the schema and every statement for itself. apsw bundles a current SQLite,
+because a corruption bug of WAL mode is still in the one many systems ship.
 """
 
 import asyncio
@@ -46,6 +47,17 @@ Job = tuple[Callable[["SqliteTx"], Coroutine[Any, Any, Any]], "asyncio.Future[An
 
 
 Outcome = tuple[Any, BaseException | None]
+Settle = Callable[[list[Job], list[Outcome]], None]
+
+
+def _settle(group: list[Job], outcomes: list[Outcome]) -> None:
+    for (_, done), (result, error) in zip(group, outcomes, strict=True):
+        if done.done():
+            continue  # whoever waited has gone; what was written stays written
+        if error is not None:
+            done.set_exception(error)
+        else:
+            done.set_result(result)
 
 
 class SqliteTx:
@@ -82,9 +94,8 @@ class Sqlite:
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._writer = threading.Thread(target=self._write_all, name="legato-writer", daemon=True)
         self._reads: SimpleQueue[Job | None] = SimpleQueue()
-        self._readers = [
-            threading.Thread(target=self._read_all, name=f"legato-reader-{n}", daemon=True) for n in range(READERS)
-        ]
+        self._readers: list[threading.Thread] = []
+        self._reading = 0  # reads that are waited for or under way
         self._closed = False
 
     @classmethod
@@ -97,8 +108,6 @@ class Sqlite:
         self._writer.start()
         try:
             await self.write(migrate)
-            for reader in self._readers:
-                reader.start()
         except BaseException:
             await self.close()
             raise
@@ -109,10 +118,7 @@ class Sqlite:
         """Open the file for reading, as it is, whoever owns it."""
         if not path.exists():
             raise StoreUnavailable(f"There is no database in {path.parent}.")
-        self = cls(path, None, vfs=None)
-        for reader in self._readers:
-            reader.start()
-        return self
+        return cls(path, None, vfs=None)
 
     async def write(self, transaction: Transaction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         if self._closed or self._lock is None:
@@ -125,6 +131,11 @@ class Sqlite:
         if self._closed:
             raise StoreUnavailable("The database is closed.")
         done: asyncio.Future[T] = self._loop.create_future()
+        self._reading += 1
+        if len(self._readers) < min(self._reading, READERS):
+            reader = threading.Thread(target=self._read_all, name=f"legato-reader-{len(self._readers)}", daemon=True)
+            self._readers.append(reader)
+            reader.start()
         self._reads.put((lambda tx: transaction(tx, *args, **kwargs), done))
         return await done
 
@@ -247,13 +258,17 @@ class Sqlite:
                 outcome = _read(connection, job), None
             except BaseException as error:  # noqa: BLE001 - it is handed to the caller whose job it is
                 outcome = None, self._translated(error)
-            self._tell([job], [outcome])
+            self._tell([job], [outcome], self._was_read)
         if connection is not None:
             connection.close()
 
-    def _tell(self, group: list[Job], outcomes: list[Outcome]) -> None:
+    def _was_read(self, group: list[Job], outcomes: list[Outcome]) -> None:
+        self._reading -= 1
+        _settle(group, outcomes)
+
+    def _tell(self, group: list[Job], outcomes: list[Outcome], settle: Settle = _settle) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is gone: nobody waits for the outcome
-            self._loop.call_soon_threadsafe(_settle, group, outcomes)
+            self._loop.call_soon_threadsafe(settle, group, outcomes)
 
     def _connect(self, *, writable: bool) -> apsw.Connection:
         flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
@@ -345,16 +360,6 @@ def _drive(job: Coroutine[Any, Any, T]) -> T:
         return stop.value  # type: ignore[no-any-return]  # StopIteration carries the coroutine's own result
     job.close()
     raise Defect("A transaction awaited something other than its own statements.")
-
-
-def _settle(group: list[Job], outcomes: list[Outcome]) -> None:
-    for (_, done), (result, error) in zip(group, outcomes, strict=True):
-        if done.done():
-            continue  # whoever waited has gone; what was written stays written
-        if error is not None:
-            done.set_exception(error)
-        else:
-            done.set_result(result)
 
 
 def own(path: Path) -> int:
