@@ -1,5 +1,5 @@
--- A list of three or more values (`in (…)`) is made a table of its own by SQLite each time that a statement asks it, which
--- took a third of the time of admitting a turn. The same rules, asked value by value; no row moves.
+-- A list of three or more values (`in (…)`) is made a table of its own by SQLite each time that a statement asks it.
+-- The same rules, asked value by value; no row moves.
 
 pragma writable_schema = on;
 update sqlite_schema set sql = replace(replace(sql,
