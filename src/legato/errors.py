@@ -202,3 +202,8 @@ class Unreadable(Defect):
     """What is stored cannot be read."""
 
     code = "unreadable"
+
+    @classmethod
+    def because(cls, what: str, error: Exception) -> "Unreadable":
+        advice = "'legato verify' shows what else is damaged; a backup may have it whole."
+        return cls(f"{what}: {error}. {advice}")

@@ -195,8 +195,7 @@ def conversation_of(row: Row) -> Conversation:
     try:
         values[_SETTINGS] = _settings.decode(values[_SETTINGS])
     except DecodeError as error:
-        what = f"What conversation {row[0]} is set to cannot be read: {error}."
-        raise Unreadable(f"{what} 'legato verify' shows what else is damaged; a backup may have it whole.") from error
+        raise Unreadable.because(f"What conversation {row[0]} is set to cannot be read", error) from error
     return Conversation(*values)
 
 

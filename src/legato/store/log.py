@@ -322,8 +322,8 @@ def _entry(row: Row) -> Entry:
     try:
         return Entry(seq, entry_id, turn_id, _body.decode(body), created_at)
     except DecodeError as error:
-        what = f"Position {seq} of the conversation ({entry_id}) cannot be read: {error}."
-        raise Unreadable(f"{what} 'legato verify' shows what else is damaged; a backup may have it whole.") from error
+        what = f"Position {seq} of the conversation ({entry_id}) cannot be read"
+        raise Unreadable.because(what, error) from error
 
 
 def row_of(conversation_id: ConversationId, turn_id: TurnId, seq: int, draft: Draft) -> dict[str, object]:

@@ -20,7 +20,8 @@ from legato.store.database import Database, Row, Tx, one
 
 STRETCH = 16_000  # characters of one document; longer texts become several that overlap by a query's length
 PAGE = 200
-MOMENT = 0.02
+SOME = 100  # turns that are indexed at once
+MOMENT = 0.02  # seconds in which another process has added what it is adding
 ERA = 20_000  # documents that PostgreSQL's index knows as one time; the migration says the same number
 MOST_HITS = 1000  # entries that a search for conversations looks at
 
@@ -54,7 +55,7 @@ def text_of(body: AnyBody) -> str:
             return ""
 
 
-async def index_some(db: Database, limit: int = 100) -> int:
+async def index_some(db: Database, limit: int = SOME) -> int:
     """Index turns that have ended since; returns how many. The work is done as a reader; the writer only inserts."""
     ended = await db.read(_documents, limit)
     return await db.write(_add, ended) if ended else 0
@@ -63,7 +64,7 @@ async def index_some(db: Database, limit: int = 100) -> int:
 async def catch_up(db: Database, most: int) -> None:
     """Index what has ended up to now, in at most so many steps. What another process is adding is there in a moment."""
     for _ in range(most):
-        ended = await db.read(_documents, 100)
+        ended = await db.read(_documents, SOME)
         if not ended:
             return
         if not await db.write(_add, ended):

@@ -619,8 +619,8 @@ async def events_from(tx: Tx, turn_id: TurnId, n: int) -> tuple[Turn, list[AnyEv
         try:
             events.extend(_events.decode(payload)[max(0, n - first_n) :])
         except DecodeError as error:
-            what = f"What was told of turn {turn_id} cannot be read from event {first_n} on: {error}."
-            raise Unreadable(f"{what} 'legato verify' shows what else is damaged.") from error
+            what = f"What was told of turn {turn_id} cannot be read from event {first_n} on"
+            raise Unreadable.because(what, error) from error
     return turn, events
 
 
@@ -663,6 +663,5 @@ def decoded(names: Sequence[str], row: Row) -> dict[str, Any]:
         values["usage"] = _usage.decode(values["usage"]) if values["usage"] else None
         values["failure"] = _failure.decode(values["failure"]) if values["failure"] else None
     except DecodeError as error:
-        what = f"Turn {values['id']} cannot be read: {error}."
-        raise Unreadable(f"{what} 'legato verify' shows what else is damaged; a backup may have it whole.") from error
+        raise Unreadable.because(f"Turn {values['id']} cannot be read", error) from error
     return values
