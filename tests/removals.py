@@ -289,6 +289,18 @@ REMOVALS = [
     ),
     Removal(
         FENCE,
+        "the fence of events of many turns",
+        [
+            Change(
+                TURNS_SQL,
+                "r\ncross join conversations c on c.id = r.value ->> 4 and c.fence = r.value ->> 5",
+                "r\ncross join conversations c on c.id = r.value ->> 4",
+            ),
+        ],
+        ["engine/test_journal.py::test_one_turn_that_lost_its_lease_harms_no_other[sqlite]"],
+    ),
+    Removal(
+        FENCE,
         "events hold the row that proves their lease until they are committed",
         [Change(TURNS_SQL, "and fence = :fence {for_share}", "and fence = :fence")],
         ["store/test_races.py::test_events_under_way_are_counted_by_the_heir[postgres]"],
@@ -307,6 +319,12 @@ REMOVALS = [
             "store/test_leases.py::test_whoever_lost_the_lease_writes_nothing[*-taken_over]",
             "store/test_leases.py::test_every_change_of_holder_raises_the_fence[*]",
         ],
+    ),
+    Removal(
+        FENCE,
+        "a turn that starts at once raises the fence",
+        [Change(TURNS_PY, "place.now, place.conversation.fence + 1", "place.now, place.conversation.fence")],
+        ["store/test_leases.py::test_every_change_of_holder_raises_the_fence[*]"],
     ),
     Removal(
         FENCE,
@@ -516,7 +534,7 @@ REMOVALS = [
     Removal(
         UPKEEP,
         "upkeep never moves the tip",
-        [Change(TURNS_PY, "tip = submission.turn_id if talk else None", "tip = submission.turn_id")],
+        [Change(TURNS_PY, "tip = turn.id if talk else None", "tip = turn.id")],
         [
             "store/test_admission.py::test_upkeep_never_moves_the_tip[*]",
             "engine/test_busy.py::test_upkeep_waits_its_place_and_never_moves_the_tip[*]",
@@ -1130,8 +1148,8 @@ REMOVALS = [
         TURNS,
         "the number in the order is drawn under the row lock",
         [
-            Change(TURNS_SQL, "last_n = last_n + 1, tip_turn = coalesce", "last_n = last_n + 0, tip_turn = coalesce"),
-            Change(TURNS_SQL, "last_n = last_n + 1, tip_turn = :tip", "last_n = last_n + 0, tip_turn = :tip"),
+            Change(TURNS_SQL, "last_n = :n, tip_turn = coalesce", "last_n = last_n + 0 * :n, tip_turn = coalesce"),
+            Change(TURNS_SQL, "last_n = :n, tip_turn = :tip", "last_n = last_n + 0 * :n, tip_turn = :tip"),
         ],
         ["store/test_admission.py::test_turns_are_numbered_in_the_order_of_admission_within_their_conversation[*]"],
     ),

@@ -8,9 +8,6 @@ from typing import Any
 import httpx
 import openai
 import pytest
-from agents import Agent, Runner, SQLiteSession
-from agents.memory import OpenAIResponsesCompactionSession
-from agents.models.openai_responses import OpenAIResponsesModel
 
 from api.server import BOUND, Server
 from api.upstream import Upstream
@@ -78,24 +75,6 @@ def test_a_history_is_compacted_for_a_client_that_keeps_its_own(server: Server, 
         with pytest.raises(openai.NotFoundError):
             sdk.responses.compact(model="demo", previous_response_id="resp_none")
     refused(client.post("/v1/responses/compact", json={"model": "demo"}), 400, param="input")
-
-
-async def test_the_compaction_session_of_the_agents_sdk_works(server: Server, tmp_path: Path) -> None:
-    """It replaces its own history by what we give it, and goes on."""
-    async with server.async_sdk() as sdk:
-        session = OpenAIResponsesCompactionSession(
-            "talk",
-            SQLiteSession("talk", tmp_path / "session.db"),
-            client=sdk,
-            model="gpt-4.1",
-            should_trigger_compaction=lambda context: len(context["compaction_candidate_items"]) >= 3,
-        )
-        agent = Agent(name="helper", model=OpenAIResponsesModel("demo", sdk))
-        for n in range(6):
-            result = await Runner.run(agent, f"message {n}", session=session)
-        kinds = [item.get("type") for item in await session.get_items()]
-        assert "compaction" in kinds
-        assert seen(str(result.final_output))[1:] == ("message 0", "message 5")
 
 
 def test_a_conversation_is_compacted_by_hand_and_expanded_again(client: httpx.Client) -> None:

@@ -85,3 +85,23 @@ async def test_nothing_is_lost_or_moved_between_the_pump_and_the_end(db: Databas
     turn, events = await db.read(turns.events_from, lease.turn.id, 0)
     assert turn.status == "done"
     assert events == [Delta(0, text) for text in [*texts, "end"]]
+
+
+async def test_what_is_told_of_many_turns_at_once_is_told_of_each_to_the_letter(db: Database) -> None:
+    """In one transaction, whatever the words are."""
+    words = ["plain", 'a "quote"', "back\\slash", "\x00\x1f", "é 漢字 👩‍👩‍👧", "\n" * 3, "[1, null]", ""]
+    leases = [await lease_of(db, f"talk-{n}") for n in range(len(words))]
+    told_of = {
+        lease.turn.id: [Delta(0, word)] * (n + 1) for n, (lease, word) in enumerate(zip(leases, words, strict=True))
+    }
+    live = Live(db)
+    async with asyncio.TaskGroup() as group:
+        pump = Pump(db, group.create_task)
+        for lease in leases:
+            journal = journal_of(db, live, pump, lease)
+            for event in told_of[lease.turn.id]:
+                journal.emit(event)
+        for lease in leases:
+            await told(live, lease, len(told_of[lease.turn.id]))
+    for lease in leases:
+        assert (await db.read(turns.events_from, lease.turn.id, 0))[1] == told_of[lease.turn.id]

@@ -33,7 +33,7 @@ from legato.domain.events import Answered, AnyEvent, Closed, Delta, Joined, Open
 from legato.domain.handles import Address, ById, External, Slug
 from legato.domain.ids import ConversationId, NodeId, PrincipalId
 from legato.domain.turns import After, Dedup, Failure, Input, Lease, Options, Outcome, Submission, Target, Turn, Usage
-from legato.store import blobs, directory, keys, log, nodes, outbox, requests, search, turns
+from legato.store import batches, blobs, directory, keys, log, nodes, outbox, requests, search, turns
 from legato.store.database import Database
 
 NODE = NodeId("node_golden")
@@ -196,7 +196,7 @@ async def _failure_and_retry(teller: Teller) -> None:
     result = draft(ToolResult("call_3", "fog", is_error=True))
     await db.write(turns.append, lease, [result], first_n=4, events=[Answered(1, result.id, "call_3", "fog", True)])
     [joined] = await db.write(turns.absorb, lease)
-    await db.write(turns.add_events, lease, 5, [Joined(joined.id)])
+    await db.write(batches.add, lease, 5, [Joined(joined.id)])
     await teller.done(lease, "Fog.", first_n=6, index=2)
     await teller.upkeep("expanded", main, draft(Expand(int(teller.ids["compaction_seq"]))))
 
@@ -216,7 +216,7 @@ async def _handed_back(teller: Teller) -> None:
     lease = await teller.lease("resumed", ById(main), said("Take your time."))
     cut = answer("Let me", incomplete=True)
     opened = [Opened(0, cut.id, "message"), Delta(0, "Let me")]
-    await db.write(turns.add_events, lease, 0, opened)
+    await db.write(batches.add, lease, 0, opened)
     await db.write(turns.release, lease)
     lease_again = await db.write(turns.claim, main, NODE)
     assert lease_again is not None
@@ -255,7 +255,7 @@ async def _bobs(teller: Teller) -> None:
         "running", External("session 7 é"), said("Read this.", paper), principal=BOB, dedup_key="k1", request_hash="h"
     )
     teller.ids["bobs"] = lease.turn.conversation_id
-    await db.write(turns.add_events, lease, 0, [Opened(0, draft(Reasoning()).id, "reasoning"), Delta(0, "It says")])
+    await db.write(batches.add, lease, 0, [Opened(0, draft(Reasoning()).id, "reasoning"), Delta(0, "It says")])
     await teller.admit(
         "waiting", External("session 7 é"), said("And?"), principal=BOB, options=Options(params={"temperature": 0.5})
     )

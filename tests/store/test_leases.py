@@ -36,7 +36,7 @@ from legato.domain.events import Delta
 from legato.domain.handles import Address, Slug
 from legato.domain.turns import After, Lease, Usage
 from legato.errors import Defect, LeaseLost, UnknownTurn
-from legato.store import directory, log, nodes, outbox, turns
+from legato.store import batches, directory, log, nodes, outbox, turns
 from legato.store.database import Database
 
 WORK = Slug("work")
@@ -294,7 +294,7 @@ async def state_of(db: Database) -> list[Any]:
 WRITES = {
     "append": lambda db, lease: db.write(turns.append, lease, [said("late", "assistant")]),
     "append nothing": lambda db, lease: db.write(turns.append, lease, []),
-    "add_events": lambda db, lease: db.write(turns.add_events, lease, 1, [Delta(0, "late")]),
+    "add_events": lambda db, lease: db.write(batches.add, lease, 1, [Delta(0, "late")]),
     "finish": lambda db, lease: db.write(turns.finish, lease, DONE, [said("late", "assistant")]),
     "fail": lambda db, lease: db.write(turns.finish, lease, FAILED),
     "absorb": lambda db, lease: db.write(turns.absorb, lease),
@@ -328,7 +328,7 @@ async def test_whoever_lost_the_lease_writes_nothing(db: Database, loss) -> None
     """Each kind of write under an old fence is refused, and leaves every table as it was."""
     lease = await start(db, WORK, "one")
     await db.write(directory.bind, ALICE, Address("chat", "a", "c"), lease.turn.conversation_id, move=False)
-    await db.write(turns.add_events, lease, 0, [Delta(0, "O")])
+    await db.write(batches.add, lease, 0, [Delta(0, "O")])
     await admit(db, WORK, "also", busy="steer")
     await loss(db, lease)
     before = await state_of(db)

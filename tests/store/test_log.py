@@ -63,7 +63,7 @@ from legato.domain.window import Control
 from legato.domain.window import context as window_context
 from legato.domain.window import transcript as window_transcript
 from legato.errors import Defect
-from legato.store import directory, log, search, turns
+from legato.store import batches, directory, log, search, turns
 from legato.store.database import Database, Tx
 
 WORK = Slug("work")
@@ -394,7 +394,7 @@ EVENTS: list[AnyEvent] = [
 async def test_events_are_read_from_any_cursor_whatever_the_batches(db: Database) -> None:
     """Event n is the same for every follower, whether its batch came alone, in company or with entries."""
     lease = await start(db, WORK)
-    await db.write(turns.add_events, lease, 0, EVENTS[:1])
+    await db.write(batches.add, lease, 0, EVENTS[:1])
     await db.write(turns.append, lease, [said("hi", "assistant")], first_n=1, events=EVENTS[1:4])
     await db.write(turns.finish, lease, DONE, first_n=4, events=EVENTS[4:])
     for n in range(len(EVENTS) + 2):
@@ -409,7 +409,7 @@ async def test_who_has_nearly_everything_is_told_the_rest_at_the_cost_of_the_res
 
     async def stream(tx: Tx) -> None:
         for n in range(2_000):
-            await turns.add_events(tx, lease, n, [Delta(0, "word")])
+            await batches.add(tx, lease, n, [Delta(0, "word")])
 
     await db.write(stream)
     everything, rest = [await db.read(_cost_of_events, lease.turn.id, n) for n in (0, 1_999)]
@@ -434,9 +434,9 @@ async def _cost_of_events(tx: Any, turn_id: TurnId, n: int) -> int:
 async def test_an_event_number_is_given_once(db: Database) -> None:
     """A batch that would tell another story at the same place is refused, and takes its entries with it."""
     lease = await start(db, WORK)
-    await db.write(turns.add_events, lease, 0, [Delta(0, "a"), Delta(0, "b")])
+    await db.write(batches.add, lease, 0, [Delta(0, "a"), Delta(0, "b")])
     with pytest.raises(Defect):
-        await db.write(turns.add_events, lease, 0, [Delta(0, "c")])
+        await db.write(batches.add, lease, 0, [Delta(0, "c")])
     with pytest.raises(Defect):
         await db.write(turns.append, lease, [said("hi", "assistant")], first_n=0, events=[Delta(0, "c")])
     assert (await db.read(turns.events_from, lease.turn.id, 0))[1] == [Delta(0, "a"), Delta(0, "b")]
@@ -446,10 +446,10 @@ async def test_an_event_number_is_given_once(db: Database) -> None:
 async def test_an_heir_goes_on_from_the_last_committed_event(db: Database) -> None:
     """Numbers go on over a takeover without a gap or a repetition."""
     lease = await start(db, WORK)
-    await db.write(turns.add_events, lease, 0, EVENTS[:2])
+    await db.write(batches.add, lease, 0, EVENTS[:2])
     taken = await heir(db, lease)
     _, told = await db.read(turns.events_from, lease.turn.id, 0)
-    await db.write(turns.add_events, taken, len(told), EVENTS[2:])
+    await db.write(batches.add, taken, len(told), EVENTS[2:])
     assert (await db.read(turns.events_from, lease.turn.id, 0))[1] == EVENTS
 
 
@@ -459,7 +459,7 @@ async def test_events_of_turns_that_ended_long_ago_are_forgotten(db: Database) -
     running = await start(db, Slug("running"))
     leases = (old, fresh, running)
     for lease in leases:
-        await db.write(turns.add_events, lease, 0, EVENTS)
+        await db.write(batches.add, lease, 0, EVENTS)
     await end(db, old, DONE, "OLD")
     await end(db, fresh)
     await script(db, f"update turns set ended_at = ended_at - 1000 where id = '{old.turn.id}'")

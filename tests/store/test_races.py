@@ -53,7 +53,7 @@ from legato.domain.ids import NodeId, TurnId, new_turn_id
 from legato.domain.turns import Admission, After, Fresh, Input, Lease, Submission, Target, Usage
 from legato.engine import keeping
 from legato.errors import AliasTaken, Conflict, LeaseLost, NotFound, UnfinishedTurn
-from legato.store import blobs, directory, log, nodes, outbox, trash, turns
+from legato.store import batches, blobs, directory, log, nodes, outbox, trash, turns
 from legato.store.database import Database, Tx
 from legato.store.postgres import Postgres
 from legato.store.verify import Rule, verify
@@ -315,7 +315,7 @@ async def test_an_end_that_meets_a_takeover_is_refused(crowd: Crowd, db: Databas
 
 
 async def _tell(tx: Tx, lease: Lease, n: int, events: list[AnyEvent]) -> None:
-    await turns.add_events(tx, lease, n, events)
+    await batches.add(tx, lease, n, events)
     await tx.run("clock")
 
 
@@ -539,7 +539,7 @@ class Crew:
     async def tell(self, db: Database) -> None:
         async def tell(tx: Tx, lease: Lease) -> None:
             _, told = await turns.events_from(tx, lease.turn.id, 0)
-            await turns.add_events(tx, lease, len(told), [Delta(0, "x")] * self.dice.randrange(1, 4))
+            await batches.add(tx, lease, len(told), [Delta(0, "x")] * self.dice.randrange(1, 4))
 
         if lease := self.lease():
             await db.write(tell, lease)

@@ -600,6 +600,20 @@ async def test_a_rebuilt_index_finds_the_same(library: Library) -> None:
     assert await all_found() == before
 
 
+async def test_what_is_long_is_indexed_in_steps(db: Database) -> None:
+    """Whoever writes meanwhile waits for one step, not for all; short turns go together."""
+    for stride in (7_919, 7_907, 7_901):
+        words = "".join(chr(0x4E00 + place * stride % 20_000) for place in range(150_000))
+        await write(db, f"long-{stride}", f"{words} needle")
+    for n in range(5):
+        await write(db, f"short-{n}", f"needle {n}")
+    steps = []
+    while step := await search.index_some(db):
+        steps.append(step)
+    assert steps == [1, 1, 1, 5]
+    assert len(await find(db, "needle")) == 8
+
+
 async def test_indexing_by_two_at_once_finds_each_entry_once(db: Database) -> None:
     for n in range(5):
         await write(db, f"c{n}", f"needle {n}")

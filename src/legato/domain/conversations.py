@@ -20,6 +20,7 @@ class Conversation(Struct, frozen=True):
     base_seq: int
     head_seq: int
     tip_turn: TurnId | None
+    last_n: int
     fence: int
     created_at: float
     updated_at: float

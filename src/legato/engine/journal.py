@@ -17,15 +17,14 @@ from legato.domain.events import AnyEvent, Joined
 from legato.domain.turns import Lease, Outcome, Turn, Usage
 from legato.engine.live import Live
 from legato.errors import LeaseLost
-from legato.store import turns
-from legato.store.database import Database, Tx
+from legato.store import batches, turns
+from legato.store.batches import Batch
+from legato.store.database import Database
 from legato.store.turns import Ending
 
 BEAT = 0.02  # seconds between commits of events
 QUIET = 1.0  # seconds that events may wait while nobody follows
 TOGETHER = 64  # turns whose events share a transaction
-
-Batch = tuple[Lease, int, list[AnyEvent]]
 
 
 class Pump:
@@ -58,7 +57,7 @@ class Pump:
 
     async def _commit(self, taken: list[tuple["Journal", Batch]]) -> None:
         try:
-            kept = await self._db.write(add_events, [batch for _, batch in taken])
+            kept = await self._db.write(batches.add_all, [batch for _, batch in taken])
         except Exception as error:  # noqa: BLE001 - it is handed to the turns whose events these are
             for journal, _ in taken:
                 journal.fail(error)
@@ -195,17 +194,3 @@ class Journal:
         self._n += len(batch)
         if batch:
             self._live.publish(self._lease.turn.id, batch)
-
-
-async def add_events(tx: Tx, batches: list[Batch]) -> list[bool]:
-    """Write batches of different turns; whether each turn still had its lease. Refused when none had."""
-    kept = []
-    for lease, n, events in batches:
-        try:
-            await turns.add_events(tx, lease, n, events)
-            kept.append(True)
-        except LeaseLost:
-            kept.append(False)
-    if not any(kept):
-        raise LeaseLost()
-    return kept

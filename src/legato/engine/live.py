@@ -137,8 +137,10 @@ class Live:
                 if ended:
                     return
                 self._check_open()
-                if not events:
+                if not events and feed is None:
                     await _rung(bell)
+                elif not events:
+                    await bell.wait()  # it runs here, where nothing is missed
 
     async def news(self, bell: asyncio.Event) -> None:
         """Wait until the bell of a conversation is rung: something may have been admitted to it."""

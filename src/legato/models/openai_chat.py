@@ -162,15 +162,11 @@ class OpenAIChat:
 
 def chat_request(model: str, request: ModelRequest) -> bytes:
     """The request in the server's words. The same request gives the same bytes."""
-    messages = made_of(request.items, _messages) or SILENCE
+    messages = memoryview(made_of(request.items, _messages) or SILENCE)[:-1]  # they may be long: copied once, below
+    system = b""
     if request.instructions:
-        messages = msgspec.json.encode({"role": "system", "content": request.instructions}) + b"," + messages
-    body: dict[str, Any] = {
-        "model": model,
-        "messages": msgspec.Raw(b"[" + messages.removesuffix(b",") + b"]"),
-        "stream": True,
-        "stream_options": {"include_usage": True},
-    }
+        system = msgspec.json.encode({"role": "system", "content": request.instructions}) + b","
+    body: dict[str, Any] = {"stream": True, "stream_options": {"include_usage": True}}
     if request.tools:
         body["tools"] = [_tool(tool) for tool in request.tools]
     for name in PASSED_ON:
@@ -178,7 +174,8 @@ def chat_request(model: str, request: ModelRequest) -> bytes:
             body[name] = value
     if (limit := request.params.get("max_output_tokens")) is not None:
         body["max_completion_tokens"] = limit
-    return msgspec.json.encode(body)
+    begin, rest = msgspec.json.encode({"model": model})[:-1], msgspec.json.encode(body)[1:]
+    return b"".join((begin, b',"messages":[', system, messages, b"],", rest))
 
 
 def _messages(items: Iterable[Item]) -> bytes:

@@ -21,8 +21,15 @@ from legato.store.database import Row, Tx, one
 MANY = 500  # so many that begin alike are sorted; of more, the newest are looked for among the newest
 
 _SETTINGS = Conversation.__struct_fields__.index("settings")
+_FIELDS = len(Conversation.__struct_fields__)
 _settings = json.Decoder(dict[str, Any])
 _message = json.Decoder(Message)
+
+
+class Held(Conversation, frozen=True):
+    """A conversation that nobody else changes until the transaction ends, and since when, by the database's clock."""
+
+    now: float
 
 
 async def find(tx: Tx, principal: PrincipalId, handle: Handle, *, lock: bool = False) -> Conversation:
@@ -191,12 +198,13 @@ async def delete(tx: Tx, principal: PrincipalId, handle: Handle) -> Conversation
 
 
 def conversation_of(row: Row) -> Conversation:
+    """A row of a conversation; one that was locked ends with the time."""
     values = list(row)
     try:
         values[_SETTINGS] = _settings.decode(values[_SETTINGS])
     except DecodeError as error:
         raise Unreadable.because(f"What conversation {row[0]} is set to cannot be read", error) from error
-    return Conversation(*values)
+    return (Conversation if len(values) == _FIELDS else Held)(*values)
 
 
 def listed(rows: Iterable[Row]) -> list[Conversation]:

@@ -21,6 +21,7 @@ from legato.store.database import Database, Row, Tx, one
 STRETCH = 16_000  # characters of one document; longer texts become several that overlap by a query's length
 PAGE = 200
 SOME = 100  # turns that are indexed at once
+MUCH = 1_000_000  # characters of codes after which it is enough for once: whoever writes meanwhile waits for them
 MOMENT = 0.02  # seconds in which another process has added what it is adding
 ERA = 20_000  # documents that PostgreSQL's index knows as one time; the migration says the same number
 MOST_HITS = 1000  # entries that a search for conversations looks at
@@ -72,8 +73,8 @@ async def catch_up(db: Database, most: int) -> None:
 
 
 async def _documents(tx: Tx, limit: int) -> list[tuple[TurnId, list[_Document]]]:
-    """What to index of the turns that ended."""
-    ended = []
+    """What to index of the turns that ended: of some, and of no more than one when that is much."""
+    ended, much = [], 0
     for turn_id, principal, conversation_id, first, last in await tx.run("unindexed_turns", limit=limit):
         tags = {tag("y", principal), tag("z", conversation_id)}
         wrote = first is not None and last is not None
@@ -83,6 +84,9 @@ async def _documents(tx: Tx, limit: int) -> list[tuple[TurnId, list[_Document]]]
             for piece in _stretches(normalise(text_of(entry.body)))
         ]
         ended.append((turn_id, documents))
+        much += sum(len(document.grams) for document in documents)
+        if much > MUCH:
+            break
     return ended
 
 
@@ -106,11 +110,9 @@ async def _add(tx: Tx, ended: list[tuple[TurnId, list[_Document]]]) -> int:
         await tx.many("add_document", rows)
         return added
     [[last]] = await tx.run("last_document")
-    await tx.many(
-        "add_document",
-        [{"id": n, "conversation": d.conversation_id, "seq": d.seq} for n, d in enumerate(documents, last + 1)],
-    )
-    await tx.many("add_grams", [{"id": n, "grams": d.grams} for n, d in enumerate(documents, last + 1)])
+    places = json.encode([(d.conversation_id, d.seq) for d in documents]).decode()
+    await tx.run("add_documents", last=last, places=places)
+    await tx.run("add_grams", last=last, grams=json.encode([d.grams for d in documents]).decode())
     return added
 
 

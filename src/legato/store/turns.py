@@ -34,7 +34,7 @@ from legato.domain.turns import (
     Usage,
 )
 from legato.errors import BadInput, ConversationBusy, DedupMismatch, LeaseLost, UnfinishedTurn, UnknownTurn, Unreadable
-from legato.store import blobs, directory, log, outbox
+from legato.store import batches, blobs, directory, log, outbox
 from legato.store.database import Row, Tx, one
 
 AT_HAND = 64  # entries of a log that is read along with the claim: a short one costs less than asking again
@@ -68,9 +68,9 @@ async def admit(tx: Tx, submission: Submission, node: NodeId | None = None) -> A
     if starter is not None and not waits:
         started = await _start(tx, submission, place, given, starter)
         return Admission(started.turn, fresh=True, lease=started)
-    tip = submission.turn_id if talk else None
-    [[n, now]] = await tx.run("draw_turn", id=place.conversation.id, tip=tip)
-    turn = _admitted(submission, place, given, n, now)
+    turn = _admitted(submission, place, given)
+    tip = turn.id if talk else None
+    await tx.run("draw_turn", id=turn.conversation_id, n=turn.n, tip=tip, now=turn.created_at)
     await tx.run("add_turn", **_columns(turn))
     stopped: tuple[TurnId, ...] = ()
     if submission.busy == "interrupt":
@@ -83,12 +83,12 @@ async def admit(tx: Tx, submission: Submission, node: NodeId | None = None) -> A
     return Admission(turn, fresh=True, lease=lease, stopped=stopped)
 
 
-def _admitted(submission: Submission, place: "_Place", given: Input, n: int, now: float, **claimed: Any) -> Turn:
-    """The turn that a submission becomes at its place: a number drawn under the lock, and the database's time."""
+def _admitted(submission: Submission, place: "_Place", given: Input, **claimed: Any) -> Turn:
+    """The turn that a submission becomes at its place: the next number, and the database's time."""
     return Turn(
         id=submission.turn_id,
         conversation_id=place.conversation.id,
-        n=n,
+        n=place.conversation.last_n + 1,
         parent_turn=place.parent if submission.kind == "talk" else None,
         principal=submission.principal,
         dedup_key=submission.dedup_key,
@@ -96,7 +96,7 @@ def _admitted(submission: Submission, place: "_Place", given: Input, n: int, now
         kind=submission.kind,
         busy=submission.busy,
         input=given,
-        created_at=now,
+        created_at=place.now,
         **claimed,
     )
 
@@ -119,11 +119,18 @@ def _columns(turn: Turn) -> dict[str, object]:
 
 
 class _Place(Struct, frozen=True):
-    """Where a submission goes. `hides` are the failed tries that it goes around."""
+    """Where a submission goes: a conversation that is locked, or was made in this transaction. `hides` are the failed
+    tries that it goes around."""
 
     conversation: Conversation
     parent: TurnId | None
     hides: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def now(self) -> float:
+        """The time, by the database's clock."""
+        held = self.conversation
+        return held.now if isinstance(held, directory.Held) else held.created_at
 
 
 async def _place(tx: Tx, submission: Submission) -> _Place:
@@ -315,11 +322,12 @@ async def _give_up(tx: Tx, conversation_id: ConversationId, turn_id: TurnId, err
 async def _start(tx: Tx, submission: Submission, place: _Place, given: Input, node: NodeId) -> Lease:
     """Admit and claim in one: under the row lock, in a conversation where nothing runs or waits."""
     drafts = _brought(given)
-    here = {"id": place.conversation.id, "tip": submission.turn_id, "count": len(drafts)}
-    [[n, head, fence, now]] = await tx.run("start_turn_here", **here)
-    first = head - len(drafts) + 1
+    first, now, fence = place.conversation.head_seq + 1, place.now, place.conversation.fence + 1
+    head = first + len(drafts) - 1
     claimed = {"status": "running", "owner": node, "attempts": 1, "first_seq": first, "claimed_at": now}
-    turn = _admitted(submission, place, given, n, now, **claimed)
+    turn = _admitted(submission, place, given, **claimed)
+    here = {"id": turn.conversation_id, "n": turn.n, "tip": turn.id, "head": head, "fence": fence, "now": now}
+    await tx.run("start_turn_here", **here)
     await tx.run("start_turn", node=node, first_seq=first, **_columns(turn))
     await log.place(tx, turn.conversation_id, turn.id, drafts, head)
     return Lease(turn, fence, False, await _at_hand(tx, turn, head))
@@ -387,31 +395,8 @@ async def append(
     places = await log.append(tx, turn.conversation_id, lease.fence, turn.id, drafts)
     if progress is not None:
         await tx.run("mark_progress", id=turn.id, usage=json.encode(progress).decode())
-    await _put_events(tx, lease, first_n, events)
+    await batches.put(tx, turn.id, first_n, events)
     return places
-
-
-async def _put_events(tx: Tx, lease: Lease, first_n: int, events: Sequence[AnyEvent]) -> None:
-    if events:
-        last_n, payload = first_n + len(events) - 1, json.encode(events).decode()
-        await tx.run("put_events", turn=lease.turn.id, first_n=first_n, last_n=last_n, payload=payload)
-
-
-async def add_events(tx: Tx, lease: Lease, first_n: int, events: Sequence[AnyEvent]) -> None:
-    """Write a batch of events, under the lease."""
-    row = await one(
-        tx.run(
-            "add_events",
-            turn=lease.turn.id,
-            conversation=lease.turn.conversation_id,
-            fence=lease.fence,
-            first_n=first_n,
-            last_n=first_n + len(events) - 1,
-            payload=json.encode(events).decode(),
-        )
-    )
-    if row is None:
-        raise LeaseLost()
 
 
 async def steering(tx: Tx, conversation_id: ConversationId) -> bool:
@@ -428,9 +413,9 @@ async def absorb(tx: Tx, lease: Lease, first_n: int | None = None, events: Seque
     for turn in waiting:
         first, last = await log.append(tx, conversation_id, lease.fence, turn.id, turn.input.drafts)
         await tx.run("join_turn", id=turn.id, host=lease.turn.id, first_seq=first, last_seq=last)
-    told = [*events, *(Joined(turn.id) for turn in waiting)]
-    if told and first_n is not None:
-        await add_events(tx, lease, first_n, told)
+    news = [*events, *(Joined(turn.id) for turn in waiting)]
+    if news and first_n is not None:
+        await batches.add(tx, lease, first_n, news)
     return waiting
 
 
@@ -459,7 +444,7 @@ async def finish(
     it is to `tell`: that saves reading it again."""
     conversation_id = lease.turn.conversation_id
     _, last_seq = await log.append(tx, conversation_id, lease.fence, lease.turn.id, drafts, last=True)
-    await _put_events(tx, lease, first_n, events)
+    await batches.put(tx, lease.turn.id, first_n, events)
     turn = await _end(tx, lease.turn, outcome, last_seq)
     names = await directory.names(tx, conversation_id)
     await outbox.owe(tx, turn, outcome, [value for scheme, value in names if scheme == "address"])
@@ -627,7 +612,7 @@ async def events_from(tx: Tx, turn_id: TurnId, n: int) -> tuple[Turn, list[AnyEv
 # -- care
 
 
-async def prune_events(tx: Tx, age: float, limit: int = 100) -> int:
+async def prune_events(tx: Tx, age: float, limit: int = 20) -> int:
     """Forget the events of turns that ended long ago, and copies of what was sent; their entries say the same."""
     old = await tx.run("prunable_turns", age=age, limit=limit)
     for (turn_id,) in old:

@@ -47,11 +47,11 @@ select {conversation} from conversations where id = :id;
 
 -- name: lock_by_id
 -- The row lock under which a conversation's future is decided. Lock order everywhere: conversation, then turn.
-select {conversation} from conversations
+select {conversation}, {now} from conversations
 where id = :id and principal = :principal and deleted_at is null {for_update};
 
 -- name: lock_by_name
-select {conversation} from conversations
+select {conversation}, {now} from conversations
 where id = (select conversation_id from aliases where principal = :principal and scheme = :scheme and value = :value)
 and principal = :principal and deleted_at is null {for_update};
 

@@ -19,11 +19,13 @@ returning id;
 -- name: last_document [sqlite]
 select coalesce(max(id), 0) from search_documents;
 
--- name: add_document [sqlite]
-insert into search_documents (id, conversation_id, seq) values (:id, :conversation, :seq);
+-- name: add_documents [sqlite]
+-- All at once: between two statements a writer may have to wait until other threads let it go on.
+insert into search_documents (id, conversation_id, seq)
+select :last + 1 + d.key, d.value ->> 0, d.value ->> 1 from json_each(:places) d;
 
 -- name: add_grams [sqlite]
-insert into search_grams (rowid, grams) values (:id, :grams);
+insert into search_grams (rowid, grams) select :last + 1 + d.key, d.value from json_each(:grams) d;
 
 -- name: add_document [postgres]
 insert into search_documents (conversation_id, seq, grams)

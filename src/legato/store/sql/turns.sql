@@ -41,13 +41,11 @@ update turns set deleted_at = {now} where id = :id and deleted_at is null return
 
 -- name: draw_turn
 -- The next place in the conversation's order; a talk turn becomes the tip.
-update conversations set last_n = last_n + 1, tip_turn = coalesce(:tip, tip_turn), updated_at = {now}
-where id = :id returning last_n, updated_at;
+update conversations set last_n = :n, tip_turn = coalesce(:tip, tip_turn), updated_at = :now where id = :id;
 
 -- name: start_turn_here
 -- The same for a turn that runs at once, with the place of its input in the log.
-update conversations set last_n = last_n + 1, tip_turn = :tip, head_seq = head_seq + :count, fence = fence + 1, updated_at = {now}
-where id = :id returning last_n, head_seq, fence, updated_at;
+update conversations set last_n = :n, tip_turn = :tip, head_seq = :head, fence = :fence, updated_at = :now where id = :id;
 
 -- name: usage_of
 -- What a conversation has cost, upkeep included.
@@ -182,6 +180,20 @@ insert into turn_events (turn_id, first_n, last_n, payload)
 select cast(:turn as text), cast(:first_n as bigint), cast(:last_n as bigint), cast(:payload as text)
 from conversations where id = :conversation and fence = :fence {for_share}
 returning last_n;
+
+-- name: add_all_events [sqlite]
+-- Batches of many turns at once, each refused when its lease is lost.
+insert into turn_events (turn_id, first_n, last_n, payload)
+select r.value ->> 0, r.value ->> 1, r.value ->> 2, r.value ->> 3 from json_each(:rows) r
+cross join conversations c on c.id = r.value ->> 4 and c.fence = r.value ->> 5;
+
+-- name: rows_changed [sqlite]
+-- How many rows the statement before has written.
+select changes();
+
+-- name: events_kept [sqlite]
+-- Which of them were not refused.
+select r.key from json_each(:rows) r cross join conversations c on c.id = r.value ->> 4 and c.fence = r.value ->> 5;
 
 -- name: put_events
 -- A batch of events beside entries that have proved the lease.
