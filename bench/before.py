@@ -10,12 +10,13 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from statistics import median
 
 import uvloop
 from client import Connection
-from wire import ROUTES, WORDS, Gateway, chunk_cost, provider, talk
+from wire import ROUTES, WORDS, Gateway, chunk_cost, late, p99, provider, slow_stream, talk
 
 ROOT = Path(__file__).parent.parent
 ROUNDS = 6
@@ -38,10 +39,10 @@ def main(commit: str) -> None:
         finally:
             subprocess.run(["git", "worktree", "remove", "--force", str(earlier)], cwd=ROOT, check=True)
     before, now = (dict(found)[tree] for tree in (earlier, ROOT))
-    print(f"{'':44} {commit:>12} {'now':>12} {'ratio':>7}   (medians of {ROUNDS} rounds)")
+    print(f"{'':48} {commit:>12} {'now':>12} {'ratio':>7}   (medians of {ROUNDS} rounds)")
     for what in now:
         then, today = median(before[what]), median(now[what])
-        print(f"{what:44} {then:12,.2f} {today:12,.2f} {today / then:7.2f}")
+        print(f"{what:48} {then:12,.2f} {today:12,.2f} {today / then:7.2f}")
 
 
 def measure(tree: Path, folder: Path, upstream: int) -> dict[str, float]:
@@ -68,6 +69,8 @@ async def figures_of(gateway: Gateway) -> dict[str, float]:
         for connection in connections:
             connection.close()
     found["CPU a chunk, 8 streams of 500 a second (µs)"] = await chunk_cost(gateway, ROUTES[0], "say 500 every 2", 8)
+    slow = await late(partial(slow_stream, gateway))
+    found["500 slow streams: a chunk is late by, p99 (ms)"] = p99(slow)
     return found
 
 

@@ -23,8 +23,9 @@ import time
 import timeit
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from statistics import mean, median, quantiles
+from statistics import median, quantiles
 from typing import Any, Self
 
 import uvloop
@@ -34,6 +35,8 @@ BOUND = 30.0
 WORDS = "Nineteen words of ordinary text, about as long as the things that people really say to one another here."
 ROUTES = ("/v1/chat/completions", "/v1/responses")
 TALKS = itertools.count()
+STREAMS, TOKENS = 500, 60  # of slow streams side by side
+SLOWLY = f"say {TOKENS} every 100"
 
 
 def main() -> None:
@@ -306,36 +309,47 @@ async def chunk_cost(gateway: Gateway, route: str, text: str, clients: int) -> f
     return cost / tokens * 1e6
 
 
-async def paced(gateway: Gateway, upstream: int, count: int = 500, tokens: int = 60) -> None:
+async def paced(gateway: Gateway, upstream: int) -> None:
     """Many slow streams side by side: ten tokens a second each."""
-    heading(f"{count} streams at once, ten tokens a second each, half of them on either route")
-    text = f"say {tokens} every 100"
+    heading(f"{STREAMS} streams at once, ten tokens a second each, half of them on either route")
 
-    async def one(n: int, *, direct: bool) -> Answer:
-        await asyncio.sleep(n * 0.006)
-        if direct:
-            connection = await Connection.open(upstream)
-            answer = await ask_bare(connection, text, stream=True)
-        else:
-            connection = await gateway.connect()
-            answer = await ask(connection, ROUTES[n % 2], next(TALKS), text, stream=True)
+    async def bare(_: int) -> Answer:
+        connection = await Connection.open(upstream)
+        answer = await ask_bare(connection, SLOWLY, stream=True)
         connection.close()
         return answer
 
-    async def late(*, direct: bool) -> list[float]:
-        answers = await asyncio.gather(*(one(n, direct=direct) for n in range(count)))
-        found = [seconds * 1e3 for answer in answers for seconds in answer.late]
-        assert len(found) == count * tokens, f"{len(found)} tokens came"
-        return found
-
-    base = quantiles(await late(direct=True), n=100)[98]
+    base = await late(bare)
     start = gateway.cpu
-    found = await late(direct=False)
+    found = await late(partial(slow_stream, gateway))
     await gateway.settle()
     cost = (gateway.cpu - start) / len(found)
-    note = f"bare {base:.2f}, worst {max(found):.0f}"
-    row("a chunk is late by, p99", quantiles(found, n=100)[98], "ms", 250, note=note)
+    row("a chunk is late by, p99", p99(found), "ms", 250, note=f"bare {p99(base):.2f}, worst {max(found):.0f}")
     row("CPU a chunk, with the turns", cost * 1e6, "µs")
+
+
+async def slow_stream(gateway: Gateway, n: int) -> Answer:
+    connection = await gateway.connect()
+    answer = await ask(connection, ROUTES[n % 2], next(TALKS), SLOWLY, stream=True)
+    connection.close()
+    return answer
+
+
+async def late(stream: Callable[[int], Awaitable[Answer]]) -> list[float]:
+    """By how many milliseconds each token of many streams is late, which begin one after the other."""
+
+    async def one(n: int) -> Answer:
+        await asyncio.sleep(n * 0.006)
+        return await stream(n)
+
+    answers = await asyncio.gather(*(one(n) for n in range(STREAMS)))
+    found = [seconds * 1e3 for answer in answers for seconds in answer.late]
+    assert len(found) == STREAMS * TOKENS, f"{len(found)} tokens came"
+    return found
+
+
+def p99(figures: list[float]) -> float:
+    return quantiles(figures, n=100)[98]
 
 
 # -- a long conversation
@@ -350,31 +364,30 @@ async def length(gateway: Gateway, upstream: int) -> None:
     async def base(past: int) -> float:
         return median([await timed(lambda: ask_bare(bare, text, past)) for _ in range(20)])
 
-    async def tenth() -> tuple[float, float, float]:
-        """Turn 10, over some talks. It is measured beside each of the others: machines change their pace."""
-        samples = [await sample(gateway, connection, next(TALKS), text, skip=5) for _ in range(8)]
-        latency, cpu, written = zip(*samples, strict=True)
-        return median(latency), median(cpu), mean(written)  # now and then a file is brought up to date, for many turns
+    async def beside(number: int, model: str, rounds: int = 24) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Milliseconds, CPU and bytes of a turn of a long talk, and of turn 10 of others, in turn: the quietest of some
+        rounds, and the bytes of half of them (now and then a file is brought up to date, for many turns at once)."""
+        long, short = [], []
+        for _ in range(rounds):
+            short.append(await sample(gateway, connection, next(TALKS), text, skip=5))
+            long.append(await sample(gateway, connection, number, text, model, skip=5))
+        (took, cpu, written), (took_10, cpu_10, written_10) = zip(*long, strict=True), zip(*short, strict=True)
+        return (min(took), min(cpu), median(written)), (min(took_10), min(cpu_10), median(written_10))
 
     for model, what in (("fake", "folded in the background"), ("wide", "whole history in the prompt")):
         number = next(TALKS)
-        await sample(gateway, connection, number, text, model, count=930)
-        before = await tenth()
-        long = await sample(gateway, connection, number, text, model, count=80)
+        await sample(gateway, connection, number, text, model, count=820)
+        long, short = await beside(number, model)
         shown = await verbatim(connection, await ask(connection, ROUTES[1], number, text, model=model))
-        added = long[0] - await base(shown // 2)
-        short = [mean(pair) for pair in zip(before, await tenth(), strict=True)]
-        start = short[0] - await base(10)
+        added, start = long[0] - await base(shown // 2), short[0] - await base(10)
         note = f"{added:.2f} against {start:.2f} ms, {shown:,} items"
         row(f"latency over bare, {what}", added / start, "x", 1.2, note=note)
         row(f"CPU, {what}", long[1] / short[1], "x", note=f"{long[1]:.2f} against {short[1]:.2f} ms")
         row(f"bytes written, {what}", long[2] / short[2], "x", 1.2, note=f"{long[2]:,.0f} against {short[2]:,.0f}")
-    await connection.post(f"/v1/conversations/talk-{number}/compact", {"summary": WORDS, "upto": 2000})
-    before = await tenth()
-    last = await sample(gateway, connection, number, text, "wide", count=80)
-    short = [mean(pair) for pair in zip(before, await tenth(), strict=True)]
-    row("latency, compacted", last[0] / short[0], "x", 1.2, note=f"{last[0]:.2f} against {short[0]:.2f} ms")
-    row("CPU, compacted", last[1] / short[1], "x", 1.2, note=f"{last[1]:.2f} against {short[1]:.2f} ms")
+    await connection.post(f"/v1/conversations/talk-{number}/compact", {"summary": WORDS, "upto": shown - 20})
+    long, short = await beside(number, "wide", 12)
+    row("latency, compacted", long[0] / short[0], "x", 1.2, note=f"{long[0]:.2f} against {short[0]:.2f} ms")
+    row("CPU, compacted", long[1] / short[1], "x", 1.2, note=f"{long[1]:.2f} against {short[1]:.2f} ms")
 
 
 async def verbatim(connection: Connection, answer: Answer) -> int:
