@@ -87,7 +87,7 @@ def test_whatever_is_asked_is_answered_as_described(
     forbidding = [*CHECKS, checks.negative_data_rejection]
 
     @settings(
-        max_examples=300 if long else 12,
+        max_examples=300 if long else 8,
         derandomize=not long,
         database=None,
         deadline=None,

@@ -15,8 +15,8 @@ from legato.domain.entries import ToolCall
 
 STEPS = 20
 PLACES: list[tuple[str, int, Moment, str]] = [
-    ("add_events", 1, "after", "it has said something"),
-    ("add_events", 2, "before", "it is about to call"),
+    ("add_all", 1, "after", "it has said something"),
+    ("add_all", 2, "before", "it is about to call"),
     ("append", 1, "before", "the call is not recorded"),
     ("append", 1, "after", "the call is recorded and nothing has happened"),
     ("append", 2, "before", "the effect has happened and is not recorded"),
@@ -56,7 +56,7 @@ async def test_a_turn_that_dies_without_progress_fails_after_its_last_attempt(
     """A turn that takes its process down each time, silent or in mid sentence, must not do so for ever."""
     async with new_store() as job:
         job = msgspec.structs.replace(job, script="plain", max_attempts=3)
-        point = Point("add_events", nth, "before")
+        point = Point("add_all", nth, "before")
         await die(nursery, (msgspec.structs.replace(job, life=life, point=point) for life in (1, 2, 3)))
         await survive(nursery, job, 4)
         report = report_of(Path(job.folder), 4)

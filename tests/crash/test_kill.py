@@ -29,7 +29,7 @@ async def test_a_process_killed_at_any_commit_point_loses_and_doubles_nothing(
     """Every commit of a scenario with three inputs and five calls, both sides of it: the next process goes on, and
     the oracle finds no input lost or doubled, no effect repeated, one outcome for each turn, and a sound store."""
     points = await trial(nursery, new_store)
-    assert {point.name for point in points} >= {"admit", "add_events", "append", "absorb", "claim", "finish"}
+    assert {point.name for point in points} >= {"admit", "add_all", "append", "absorb", "claim", "finish"}
     await all_of({f"killed at {p}": partial(trial, nursery, new_store, p) for p in points}, subtests)
 
 
@@ -44,7 +44,7 @@ async def test_a_process_killed_at_any_commit_of_a_turn_that_folds_its_past_repe
 
 @pytest.mark.parametrize(
     "first",
-    [Point("add_events", 2, "after"), Point("append", 2, "before")],
+    [Point("add_all", 2, "after"), Point("append", 2, "before")],
     ids=["in-mid-text", "between-effects-and-their-records"],
 )
 async def test_a_process_killed_while_it_clears_up_after_another_loses_and_doubles_nothing(

@@ -30,7 +30,7 @@ from legato.store import nodes
 from legato.store.database import Database
 
 only_postgres = pytest.mark.parametrize("new_store", ["postgres"], indirect=True)  # SQLite has one process
-TURN = ("admit", "add_events", "append", "absorb", "claim", "finish")
+TURN = ("admit", "add_all", "append", "absorb", "claim", "finish")
 
 
 async def stopped_owner_and_heir(nursery: Nursery, new_store: Stores, point: Point) -> None:
@@ -63,7 +63,7 @@ async def test_an_owner_stopped_after_any_commit_is_refused_when_it_wakes(
 
 
 @only_postgres
-@pytest.mark.parametrize("name", ["add_events", "append", "finish"])
+@pytest.mark.parametrize("name", ["add_all", "append", "finish"])
 async def test_an_owner_stopped_inside_a_transaction_does_not_hold_its_turn_for_ever(
     nursery: Nursery, new_store: Stores, name: str
 ) -> None:

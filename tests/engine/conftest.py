@@ -1,13 +1,11 @@
 """The rooms of a gateway on SQLite and on PostgreSQL; after every test the store is proved sound."""
 
-import asyncio
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
-import asyncpg
 import pytest
 
-from conftest import EMPTY, pg_database
+from conftest import EMPTY, Admin, pg_database
 from engine.rooms import Rooms
 from legato import logs
 
@@ -25,27 +23,23 @@ def pg_store(pg_server: str, pg_template: str) -> Iterator[str]:
         yield url
 
 
+@pytest.fixture(scope="session")
+def pg_owner(pg_store: str) -> Iterator[Admin]:
+    """A connection to that database."""
+    owner = Admin(pg_store)
+    yield owner
+    owner.close()
+
+
 @pytest.fixture
-def pg_empty(pg_store: str) -> str:
+def pg_empty(pg_store: str, pg_owner: Admin) -> str:
     """The URL of that database, without anything that an earlier test left."""
-    _run(
-        pg_store,
+    pg_owner.run(
         "select pg_terminate_backend(pid) from pg_stat_activity"
-        " where datname = current_database() and pid <> pg_backend_pid()",
-        EMPTY,
+        " where datname = current_database() and pid <> pg_backend_pid()"
     )
+    pg_owner.run(EMPTY)
     return pg_store
-
-
-def _run(url: str, *statements: str) -> None:
-    async def run() -> None:
-        connection = await asyncpg.connect(url)
-        for statement in statements:
-            await connection.execute(statement)
-        await connection.close()
-
-    with asyncio.Runner() as runner:
-        runner.run(run())
 
 
 async def _opened(home: Path, url: str = "") -> AsyncIterator[Rooms]:

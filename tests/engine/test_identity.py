@@ -170,7 +170,7 @@ def test_a_conversation_is_one_conversation_whatever_happens(
     examples = EXAMPLES[ground.app.db.dialect] * (20 if request.config.getoption("--long") else 1)
     run_state_machine_as_test(
         lambda: Machine(ground),
-        settings=settings(max_examples=examples, stateful_step_count=10, **COMMON),
+        settings=settings(max_examples=examples, stateful_step_count=8, **COMMON),
         _min_steps=0,
     )
 

@@ -8,7 +8,7 @@ from terminal.conftest import Open
 from terminal.terminal import CTRL_C, CTRL_D
 
 LONG = {
-    "paragraphs": [f"line {n} of many\n\n" for n in range(10_000)],
+    "paragraphs": [f"line {n} of many\n\n" for n in range(4_000)],
     "one paragraph": [f"line {n} of many\n" for n in range(4_000)],
     "code": ["```python\n", *(f"line{n} = 'of many'\n" for n in range(4_000)), "```\n"],
 }
