@@ -1,10 +1,15 @@
-"""HTTP for clients that offer another protocol along with their request, as every Java client offers HTTP/2.
+"""HTTP as uvicorn speaks it, but for two things.
 
-Such an offer is declined by not taking it up. The parser would take what follows the head of the request for that other
-protocol, and lose its body; so the head is read once more, without the offer.
+Clients may offer another protocol along with their request, as every Java client offers HTTP/2. Such an offer is
+declined by not taking it up. The parser would take what follows the head of the request for that other protocol, and
+lose its body; so the head is read once more, without the offer.
+
+And the head of an answer goes out with what is said along with it, in one write: each one wakes the client.
 """
 
+import asyncio
 import sys
+from typing import Any
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -12,6 +17,9 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 class Http(HttpToolsProtocol):
     """uvicorn's own, which takes no offer up."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
+        super().connection_made(_Joining(transport, self.loop))  # type: ignore[arg-type]  # it is used as one
 
     def data_received(self, data: bytes) -> None:
         while data:
@@ -31,3 +39,32 @@ class Http(HttpToolsProtocol):
         self._again = b"\r\n".join([*lines, b"", self._received[offer.args[0] :]])
         self.parser = httptools.HttpRequestParser(self)  # a new one: the other reads nothing after a `close`
         self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+
+
+class _Joining:
+    """A transport that holds the head of an answer back until something follows it, or this moment is over."""
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport, self._loop = transport, loop
+        self._held = b""
+
+    def write(self, data: bytes) -> None:
+        if self._held:
+            data, self._held = self._held + data, b""
+        elif data.startswith(b"HTTP/1.1 "):
+            self._held = data
+            self._loop.call_soon(self._release)
+            return
+        self._transport.write(data)
+
+    def close(self) -> None:
+        self._release()
+        self._transport.close()
+
+    def _release(self) -> None:
+        if self._held:
+            held, self._held = self._held, b""
+            self._transport.write(held)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)

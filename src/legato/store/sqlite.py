@@ -66,19 +66,19 @@ class SqliteTx:
     dialect: Dialect = "sqlite"
 
     def __init__(self, connection: apsw.Connection) -> None:
-        self._connection = connection
+        self._cursor = connection.cursor()  # one for all: every statement is read to its end
         self._statements = statements("sqlite")
 
     async def run(self, name: str, /, **params: object) -> list[Row]:
         statement = self._statements[name]
-        return self._connection.execute(statement.text, statement.bind(params)).fetchall()
+        return self._cursor.execute(statement.text, statement.bind(params)).fetchall()
 
     async def many(self, name: str, rows: Iterable[dict[str, object]], /) -> None:
         statement = self._statements[name]
-        self._connection.executemany(statement.text, [statement.bind(row) for row in rows]).fetchall()
+        self._cursor.executemany(statement.text, [statement.bind(row) for row in rows]).fetchall()
 
     async def script(self, text: str, /) -> None:
-        self._connection.execute(text).fetchall()  # to the end: statements after a row run only when it is fetched
+        self._cursor.execute(text).fetchall()  # to the end: statements after a row run only when it is fetched
 
 
 class Sqlite:
