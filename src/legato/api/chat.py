@@ -46,6 +46,7 @@ from legato.domain.entries import (
 from legato.domain.events import AnyEvent, Closed, Delta, Opened
 from legato.domain.turns import After, CutBy, Fresh, Input, Options, Submission, Target, Told, Turn, Usage, cut_by
 from legato.engine.ephemeral import Ephemeral
+from legato.engine.gateway import End, Gateway
 from legato.engine.protocols import PASSED_ON
 from legato.errors import BadInput
 
@@ -68,8 +69,7 @@ async def create(call: Call) -> Response:
     turn = await submit(call, submission)
     headers = headers_of(call, turn, submission)
     if body.stream:
-        told = (events async for _, events in call.gateway.follow_on(turn))
-        return EventStream(_chunks(turn, told, partial(_ended, call, turn), usage), headers)
+        return EventStream(_followed(call.gateway, turn, usage), headers)
     return _answered(await call.gateway.answered(turn), headers)
 
 
@@ -269,11 +269,20 @@ async def _chunks(
     yield DONE
 
 
-async def _ended(call: Call, turn: Turn, whole: bool) -> tuple[Turn, CutBy | None]:
+async def _followed(gateway: Gateway, turn: Turn, include_usage: bool) -> AsyncGenerator[bytes, None]:
+    """The answer of a turn that was admitted."""
+    with gateway.attending(turn) as end:
+        happening = (events async for _, events in gateway.follow_on(turn))
+        async with aclosing(_chunks(turn, happening, partial(_ended, gateway, turn, end), include_usage)) as chunks:
+            async for chunk in chunks:
+                yield chunk
+
+
+async def _ended(gateway: Gateway, turn: Turn, end: End, whole: bool) -> tuple[Turn, CutBy | None]:
     """How a turn has ended. Why an answer is not whole is asked only where it is not."""
     if whole:
-        return await call.gateway.ended(turn), None
-    outcome = await call.gateway.answered(turn)
+        return await gateway.ended(turn, end), None
+    outcome = await gateway.answered(turn, end)
     return outcome.turn, cut_by(_said(outcome.turn, outcome.entries))
 
 

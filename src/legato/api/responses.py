@@ -224,13 +224,15 @@ def stream_of(
 
 async def _chunks(gateway: Gateway, asked: Turn, turn: Turn, after: int) -> AsyncGenerator[bytes, None]:
     stream = ResponseStream()
-    for event in stream.begin(response_object(asked, [], await gateway.slug(asked))):
-        if event["sequence_number"] > after:
-            yield encode(event)
-    async for _, events in gateway.follow_on(turn):
-        told = (event for happened in events for event in stream.take(happened))
-        yield b"".join(encode(event) for event in told if event["sequence_number"] > after)
-    for event in stream.end(shown(await gateway.answered(turn), asked)):
+    with gateway.attending(turn) as end:
+        for event in stream.begin(response_object(asked, [], await gateway.slug(asked))):
+            if event["sequence_number"] > after:
+                yield encode(event)
+        async for _, events in gateway.follow_on(turn):
+            told = (event for happened in events for event in stream.take(happened))
+            yield b"".join(encode(event) for event in told if event["sequence_number"] > after)
+        outcome = await gateway.answered(turn, end)
+    for event in stream.end(shown(outcome, asked)):
         if event["sequence_number"] > after:
             yield encode(event)
     yield DONE

@@ -111,9 +111,11 @@ async def find(call: Call) -> tuple[TurnId, Turn]:
 async def told(call: Call, turn_id: TurnId, turn: Turn) -> AsyncGenerator[bytes, None]:
     """What happens in a run, as it happens."""
     telling = _Telling(turn_id)
-    async for _, events in call.gateway.follow_on(turn):
-        yield b"".join(data_line(line) for event in events for line in telling.take(event))
-    shown = await _shown(call, turn_id, await call.gateway.ended(turn))
+    with call.gateway.attending(turn) as end:
+        async for _, events in call.gateway.follow_on(turn):
+            yield b"".join(data_line(line) for event in events for line in telling.take(event))
+        ended = await call.gateway.ended(turn, end)
+    shown = await _shown(call, turn_id, ended)
     yield data_line(
         telling.line(f"run.{shown['status']}", output=shown["output"], usage=shown["usage"], error=shown["error"])
     )

@@ -26,9 +26,10 @@ async def told(call: Call, session_id: str, turn: Turn) -> AsyncGenerator[bytes,
     telling = _Telling(session_id, turn)
     yield telling.event("run.started", user_message={"role": "user", "content": _asked(turn)})
     yield telling.event("message.started", message={"id": telling.message_id, "role": "assistant"})
-    async for _, events in call.gateway.follow_on(turn):
-        yield b"".join(line for event in events for line in telling.take(event))
-    outcome = await call.gateway.answered(turn)
+    with call.gateway.attending(turn) as end:
+        async for _, events in call.gateway.follow_on(turn):
+            yield b"".join(line for event in events for line in telling.take(event))
+        outcome = await call.gateway.answered(turn, end)
     brought = {d.id for d in outcome.turn.input.drafts}
     for line in telling.end(outcome.turn, [entry for entry in outcome.entries if entry.id not in brought]):
         yield line

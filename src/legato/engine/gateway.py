@@ -7,6 +7,7 @@ verb takes the principal; what belongs to another is not there.
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import AbstractContextManager
 from typing import TypeVar
 
 from msgspec import structs
@@ -41,8 +42,12 @@ from legato.store import blobs as store_blobs
 from legato.store import directory, inbox, log, requests, turns
 from legato.store.database import Database, Hint, Tx
 from legato.store.inbox import Due, Received
+from legato.store.turns import Ending
 
 Held = TypeVar("Held", Entry, Draft)
+
+End = asyncio.Future[Ending | None]
+"""How a turn has ended, for whoever was attending; nothing where that has to be looked up."""
 
 News = tuple[Turn, AsyncIterator[tuple[int, list[AnyEvent]]]] | Conversation
 """What happens in a conversation: a turn with its events (those that are there together), or a new title."""
@@ -158,21 +163,25 @@ class Gateway(Upkeep):
         """A turn as it was submitted, also one that joined another."""
         return await self._db.read(turns.find, principal, turn_id)
 
-    async def ended(self, turn: Turn) -> Turn:
+    async def ended(self, turn: Turn, end: End | None = None) -> Turn:
         """A turn that was submitted or read, once it has ended; for one that joined another, that other."""
-        return (await self._ended(turn))[0]
+        return (await self._ended(turn, end))[0]
 
-    async def answered(self, turn: Turn) -> Told:
+    async def answered(self, turn: Turn, end: End | None = None) -> Told:
         """The same, with what it wrote."""
-        turn, told = await self._ended(turn)
+        turn, told = await self._ended(turn, end)
         return await self.told(turn) if told is None else await self._whole(told)
 
-    async def _ended(self, turn: Turn) -> tuple[Turn, Told | None]:
+    async def _ended(self, turn: Turn, end: End | None) -> tuple[Turn, Told | None]:
         told: Told | None = None
         while not turn.ended or turn.status == "joined":
             host = await self._db.read(turns.get, turn.joined_turn) if turn.joined_turn else turn
-            turn, told = await self._live.ended(host)
+            turn, told = await self._live.ended(host, end)
         return turn, told
+
+    def attending(self, turn: Turn) -> AbstractContextManager[End]:
+        """Follow a turn to its end: how it has ended need not be asked for then, where it runs here."""
+        return self._live.attending(turn.id)
 
     def attend(self, turn: Turn) -> None:
         """Someone is about to follow a turn: its first words are not to wait until then."""

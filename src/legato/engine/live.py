@@ -152,17 +152,34 @@ class Live:
         """Whether somebody here waits for the end of a turn."""
         return turn_id in self._ends
 
-    async def ended(self, waited_for: Turn) -> tuple[Turn, Told | None]:
-        """The turn, once it has ended; with what it wrote when it ended here just now."""
+    @contextmanager
+    def attending(self, *keys: str) -> Iterator[asyncio.Future[Ending | None]]:
+        """Wait for the end of a turn, or for news of what it waits for: what is known of it here is handed over."""
+        end: asyncio.Future[Ending | None] = asyncio.get_running_loop().create_future()
+        for key in keys:
+            self._ends.setdefault(key, set()).add(end)
+        try:
+            yield end
+        finally:
+            for key in keys:
+                ends = self._ends.get(key, set())
+                ends.discard(end)
+                if not ends:
+                    self._ends.pop(key, None)
+
+    async def ended(
+        self, waited_for: Turn, end: asyncio.Future[Ending | None] | None = None
+    ) -> tuple[Turn, Told | None]:
+        """The turn, once it has ended; with what it wrote when it ended here just now. Whoever was attending gives what
+        was handed over."""
         turn_id = waited_for.id
+        if end is not None and end.done() and (ending := end.result()) is not None and ending.turn.id == turn_id:
+            return ending.turn, ending.told
         keys: set[str] = {turn_id}
         if waited_for.kind == "upkeep":  # done by whoever claims something in its conversation
             keys.add(waited_for.conversation_id)
         while True:
-            end: asyncio.Future[Ending | None] = asyncio.get_running_loop().create_future()
-            for key in keys:
-                self._ends.setdefault(key, set()).add(end)
-            try:
+            with self.attending(*keys) as end:
                 if turn_id not in self._feeds:
                     turn = await self._db.read(turns.get, turn_id)
                     if turn.ended:
@@ -172,12 +189,6 @@ class Live:
                 ending = end.result() if end.done() else None
                 if ending is not None:
                     return ending.turn, ending.told
-            finally:
-                for key in keys:
-                    ends = self._ends.get(key, set())
-                    ends.discard(end)
-                    if not ends:
-                        self._ends.pop(key, None)
 
     async def _events(self, turn_id: TurnId, n: int) -> tuple[Turn, list[AnyEvent]]:
         try:
