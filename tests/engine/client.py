@@ -20,7 +20,7 @@ from legato.domain.handles import Address, ById, External, Name, Slug
 from legato.domain.ids import ConversationId, PrincipalId, TurnId
 from legato.domain.shape import shape
 from legato.domain.turns import After, Fresh, Target
-from legato.engine.prompt import head
+from legato.engine.prompt import past_of
 from legato.engine.protocols import ModelEvent, ModelRequest, TextChunk
 from legato.errors import AliasTaken, ModelUnavailable, UnknownHandle, UnknownTurn
 
@@ -330,7 +330,7 @@ class Client:
         assert isinstance(model, Scripted)
         _, summary, verbatim = ledger.model_sees()
         bodies = [ledger.entries[seq - 1] for seq in verbatim]
-        assert model.requests[-1].items == shape([*head(summary), *bodies])
+        assert model.requests[-1].items == shape(bodies, past_of(summary))
 
     async def _check_model(self, home: ConversationId) -> None:
         ledger, view = self.ledgers[home], await self.app.gateway.context(self.who, ById(home))

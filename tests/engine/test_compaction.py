@@ -20,7 +20,7 @@ from legato.engine import compaction, tokens
 from legato.engine.compaction import FAILED, INSTRUCTIONS, SummaryFailed
 from legato.engine.protocols import ModelEvent, ModelRequest, TextChunk
 from legato.errors import BadInput, ContextTooLarge, ModelUnavailable, Stale
-from legato.store import search, turns
+from legato.store import search
 
 WORK, OTHER = Slug("work"), Slug("other")
 WINDOW = 4_000
@@ -372,11 +372,8 @@ async def test_a_threshold_of_the_request_folds_inside_the_turn(rooms: Rooms) ->
     assert tokens.of_request(asked(model)[-1]) < 1_200
 
 
-async def test_a_long_past_that_is_folded_in_mid_turn_is_told_by_its_summary(
-    rooms: Rooms, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_long_past_that_is_folded_in_mid_turn_is_told_by_its_summary(rooms: Rooms) -> None:
     """Though it was kept in memory from the turn before: in the first step of the turn, in its second, and later."""
-    monkeypatch.setattr(turns, "AT_HAND", 0)
 
     def reply(request: ModelRequest) -> list[ModelEvent]:
         if is_summary(request):

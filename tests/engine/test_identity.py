@@ -24,8 +24,8 @@ from engine.scripted import Scripted
 from engine.waiting import within
 from legato.domain.ids import PrincipalId
 from legato.engine.live import KEEP
-from legato.store import directory, turns
-from legato.store.turns import AT_HAND
+from legato.engine.pasts import ROOM, Pasts
+from legato.store import directory
 from legato.store.verify import verify
 
 T = TypeVar("T")
@@ -66,6 +66,7 @@ class Ground:
 
     async def restart(self, client: Client, keep: int) -> None:
         self.app = client.app = await self.rooms.restart(keep_events=keep)
+        self.app.worker.pasts = Pasts(ROOM if keep else 0)
 
     async def prove(self, *, every: int) -> None:
         """The store is sound; looked at after every so many examples, when a new one is begun."""
@@ -161,12 +162,10 @@ EXAMPLES = {"sqlite": 500, "postgres": 60}  # in each of the parts, which may ru
 
 @pytest.mark.parametrize("part", range(4))
 def test_a_conversation_is_one_conversation_whatever_happens(
-    ground: Ground, part: int, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+    ground: Ground, part: int, request: pytest.FixtureRequest
 ) -> None:
-    """Sends by every name, forks, failures, undo, summaries, restarts: the client's own lists and the gateway agree. In
-    half of the parts every conversation counts as long, so that its past is kept from turn to turn."""
-    if part % 2:
-        monkeypatch.setattr(turns, "AT_HAND", 0)
+    """Sends by every name, forks, failures, undo, summaries, restarts: the client's own lists and the gateway agree,
+    with a past that is kept from turn to turn and without."""
     examples = EXAMPLES[ground.app.db.dialect] * (20 if request.config.getoption("--long") else 1)
     run_state_machine_as_test(
         lambda: Machine(ground),
@@ -178,13 +177,10 @@ def test_a_conversation_is_one_conversation_whatever_happens(
 SCRIPT = st.lists(st.tuples(st.sampled_from(VERBS), NUMBERS, NUMBERS), min_size=1, max_size=12)
 
 
-def test_caches_of_any_size_give_equal_transcripts(
-    ground: Ground, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_caches_of_any_size_give_equal_transcripts(ground: Ground, request: pytest.FixtureRequest) -> None:
     """The same script with nothing kept in memory and with everything kept: equal transcripts, contexts and streams."""
 
     async def play(script: list[tuple[str, int, int]], keep: int) -> list[Any]:
-        monkeypatch.setattr(turns, "AT_HAND", 0 if keep else AT_HAND)
         client = await ground.client()
         await ground.restart(client, keep)
         await client.send_to_name(0, 0)

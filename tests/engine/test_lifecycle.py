@@ -695,6 +695,7 @@ VERBS: dict[str, tuple[Any, list[Verb]]] = {
 WITHOUT_OWNER = {
     "drain": "speaks of the process",
     "check": "speaks of the process",
+    "attending": "takes a turn that was read in its owner's name",
     "ended": "takes a turn that was read in its owner's name",
     "told": "takes a turn that was read in its owner's name",
     "answered": "takes a turn that was read in its owner's name",

@@ -1,11 +1,10 @@
-"""What is kept of long conversations between their turns: so much, of those used last, and nothing of what is gone."""
+"""What is kept of conversations between their turns: so much, of those used last, and nothing of what is gone."""
 
-import pytest
 from msgspec import json, structs
 
 from conftest import ALICE
 from engine.rooms import Rooms, ask
-from legato.domain.entries import Message, Text
+from legato.domain.entries import Item, Message, Text
 from legato.domain.handles import ById, Slug
 from legato.domain.ids import ConversationId
 from legato.domain.portable import Line, Parcel, mend
@@ -13,14 +12,14 @@ from legato.domain.shape import Past
 from legato.domain.turns import Lease
 from legato.domain.window import Known
 from legato.engine.pasts import Kept, Pasts
-from legato.store import turns
+from legato.store import log
 from legato.store.log import Begun
 
 
 def kept(upto: int, size: int) -> Kept:
     past = Past().grown([Message("user", (Text("x" * size),))])
     assert past is not None
-    return Kept(Begun(Known(upto, None, ((1, upto),)), ()), past)
+    return Kept(Begun(Known(upto, None, ((1, upto),)), 0), past)
 
 
 def test_the_pasts_that_were_used_last_are_kept() -> None:
@@ -35,24 +34,20 @@ def test_the_pasts_that_were_used_last_are_kept() -> None:
     assert [room.get(name) for name in (a, b, c)] == [None, None, None]
 
 
-async def test_a_long_conversation_is_read_once_and_then_from_where_it_was_left(
-    rooms: Rooms, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(turns, "AT_HAND", 0)
+async def test_what_was_shown_and_said_is_kept_for_the_next_turn(rooms: Rooms) -> None:
     app = await rooms.open()
     for n in range(3):
         await ask(app, f"message {n}")
     turn = await ask(app, "last")
     found = app.worker.pasts.get(turn.conversation_id)
     assert found is not None
-    assert found.begun.known.upto == (turn.first_seq or 0) - 1
-    assert [item.text for item in found.past.items if isinstance(item, Message)][::2] == [
-        f"message {n}" for n in range(3)
-    ]
+    view, begun = await app.db.read(log.read_on, turn.conversation_id, None, turn.last_seq or 0)
+    assert found.begun == begun
+    assert found.setup == view.setup
+    assert list(found.past.items) == [entry.body for entry in view.entries if isinstance(entry.body, Item)]
 
 
-async def test_nothing_is_kept_of_what_was_deleted(rooms: Rooms, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns, "AT_HAND", 0)
+async def test_nothing_is_kept_of_what_was_deleted(rooms: Rooms) -> None:
     app = await rooms.open()
     turn = await ask(app, "a secret")
     assert app.worker.pasts.get(turn.conversation_id) is not None
@@ -60,9 +55,8 @@ async def test_nothing_is_kept_of_what_was_deleted(rooms: Rooms, monkeypatch: py
     assert app.worker.pasts.get(turn.conversation_id) is None
 
 
-async def test_a_turn_that_comes_too_late_spoils_nothing(rooms: Rooms, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_turn_that_comes_too_late_spoils_nothing(rooms: Rooms) -> None:
     """The answer to its claim took so long that it was claimed again and ended, and others came after it."""
-    monkeypatch.setattr(turns, "AT_HAND", 0)
     app = await rooms.open()
     said = [await ask(app, f"message {n}") for n in range(4)]
     late = Lease(structs.replace(said[1], status="running"), 2, False)
@@ -72,11 +66,8 @@ async def test_a_turn_that_comes_too_late_spoils_nothing(rooms: Rooms, monkeypat
     assert texts[::2] == [*(f"message {n}" for n in range(4)), "last"]
 
 
-async def test_what_was_purged_and_imported_with_other_words_is_read_again(
-    shared: Rooms, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_was_purged_and_imported_with_other_words_is_read_again(shared: Rooms) -> None:
     """On another node, which was told of neither: it has the same ids and positions."""
-    monkeypatch.setattr(turns, "AT_HAND", 0)
     here = await shared.open()
     for n in range(3):
         turn = await ask(here, f"secret {n}")

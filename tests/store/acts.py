@@ -111,7 +111,7 @@ async def rows(db: Database, sql: str) -> list[Row]:
 
     async def run(tx: Any) -> list[Row]:
         if tx.dialect == "sqlite":
-            return list(tx._connection.execute(sql).fetchall())
+            return list(tx._cursor.execute(sql).fetchall())
         return [tuple(row) for row in await tx._connection.fetch(sql)]
 
     return await db.read(run)

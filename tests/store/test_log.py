@@ -420,9 +420,9 @@ async def _cost_of_events(tx: Any, turn_id: TurnId, n: int) -> int:
     """What a look at the events costs: steps of SQLite's machine, rows that PostgreSQL touches."""
     if tx.dialect == "sqlite":
         steps = count()
-        tx._connection.set_progress_handler(lambda: next(steps) < 0, 1)
+        tx._cursor.connection.set_progress_handler(lambda: next(steps) < 0, 1)
         await turns.events_from(tx, turn_id, n)
-        tx._connection.set_progress_handler(None)
+        tx._cursor.connection.set_progress_handler(None)
         return next(steps)
     touched = "select seq_tup_read + idx_tup_fetch from pg_stat_xact_user_tables where relname = 'turn_events'"
     await tx._connection.execute("set local enable_seqscan = off")  # as in a table of many turns

@@ -6,6 +6,14 @@ from msgspec import Struct
 
 from legato.domain.ids import ConversationId, PrincipalId, TurnId
 
+LIFE = 2**20  # numbers of the fence that belong to one life of a conversation
+
+
+def life(fence: int) -> int:
+    """Which life of a conversation a fence belongs to: one that was purged and imported again has the same id and the
+    same positions, and may have other words."""
+    return fence // LIFE
+
 
 class Conversation(Struct, frozen=True):
     """What is known of a conversation beside its log. A fork reads its parent's entries up to `base_seq`."""

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from msgspec import Struct, field, structs
 
 from legato.domain.attachments import Blob
-from legato.domain.entries import AnyBody, Draft, Entry, Message, Note, Tool, ToolResult, View
+from legato.domain.entries import AnyBody, Draft, Entry, Message, Note, Tool, ToolResult
 from legato.domain.handles import Address, ById, External, Slug
 from legato.domain.ids import ConversationId, PrincipalId, TurnId, new_turn_id
 from legato.errors import LegatoError, ModelUnavailable
@@ -169,12 +169,11 @@ class Submission(Struct, frozen=True, kw_only=True):
 
 class Lease(Struct, frozen=True):
     """The right to run a turn. Every write names the fence; a newer holder has a higher one. `begun`: another holder
-    has had it before and left something behind. `view` is what the model sees, where that was at hand."""
+    has had it before and left something behind."""
 
     turn: Turn
     fence: int
     begun: bool
-    view: View | None = None
 
 
 class Admission(Struct, frozen=True):

@@ -84,6 +84,12 @@ class Known(Struct, frozen=True):
     summary: int | None
     spans: tuple[Span, ...]
 
+    def grown(self, upto: int) -> "Known":
+        """The same after entries came up to a position that have no say in what is seen."""
+        *before, (first, last) = self.spans or ((1, 0),)
+        spans = [(first, upto)] if last == self.upto else [(first, last), (self.upto + 1, upto)]
+        return Known(upto, self.summary, tuple(span for span in (*before, *spans) if span[0] <= span[1]))
+
 
 def known(seen: Context, upto: int) -> Known:
     """The beginning of a context. One that has the same beginning later shows the same there: entries never change."""

@@ -57,11 +57,12 @@ class Ephemeral:
         view, options = self._view, self.turn.input.options
         bodies: list[AnyBody] = [entry.body for entry in view.entries] if view else []
         bodies += [d.body for d in self.turn.input.drafts]
+        past = prompt.past_of(view.summary if view else None)
         client_tools = frozenset(tool.name for tool in options.tools)
         index = 0
         for _ in range(self._cast.agent.max_steps):
             step = Step(index, client_tools)
-            request = prompt.build(self.turn, self._cast, view.summary if view else None, bodies)
+            request = prompt.build(self.turn, self._cast, past, bodies)
             if not self._compactor.is_small(self._cast, request, None):
                 _, most = await self._compactor.budget(self._cast)
                 if self._compactor.size(request, self._cast) > most:

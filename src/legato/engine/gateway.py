@@ -352,7 +352,7 @@ class Gateway(Upkeep):
         """How many tokens a request would have."""
         view = await self._context_with(submission)
         turn = _unsaved(submission, new_conversation_id())
-        request = prompt.build(turn, cast, view.summary, [entry.body for entry in view.entries])
+        request = prompt.build(turn, cast, prompt.past_of(view.summary), [entry.body for entry in view.entries])
         return self._worker.compactor.size(request, cast)
 
     async def window(self, cast: Cast) -> int:

@@ -1,7 +1,7 @@
-"""What long conversations showed their model before, so that their next turn costs about what a short one's does.
+"""What conversations showed their model before, so that their next turn costs the same however long they are.
 
-Only memory: all of it can be made of the log again, and it is used only where the log still begins so, which
-`store.log.read_on` finds out. A conversation whose view is at hand when its turn is claimed is not kept here.
+Only memory: all of it can be made of the log again, and it is used only where the log still begins so. Where nobody has
+written since, which the fence tells, nothing is read; otherwise `store.log.read_on` finds out, and reads the rest.
 """
 
 from collections import OrderedDict
@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct, json
 
-from legato.domain.entries import Item
+from legato.domain.entries import Item, Setup
 from legato.domain.ids import ConversationId
 from legato.domain.shape import Past
 from legato.store.log import Begun
@@ -19,10 +19,13 @@ PER_ITEM = 500  # bytes that an item takes besides its text
 
 
 class Kept(Struct, frozen=True):
-    """The past of a conversation up to a position."""
+    """The past of a conversation up to a position, the setup in force there, and the fence, where it is known, that it
+    has as long as nobody writes to it."""
 
     begun: Begun
     past: Past
+    setup: Setup | None = None
+    fence: int | None = None
 
     @property
     def size(self) -> int:

@@ -18,24 +18,22 @@ from legato.engine.roster import Cast
 SUMMARY_HEAD = "Summary of the earlier part of this conversation:\n"
 
 
-def build(
-    turn: Turn, cast: Cast, summary: Compaction | None, bodies: Iterable[AnyBody], past: Past | None = None
-) -> ModelRequest:
-    """What the model is asked at this step. A past begins with the summary, and the bodies come after it."""
+def build(turn: Turn, cast: Cast, past: Past, bodies: Iterable[AnyBody]) -> ModelRequest:
+    """What the model is asked at this step."""
     options, setup = turn.input.options, cast.setup
     return ModelRequest(
         conversation_id=turn.conversation_id,
         instructions=options.instructions if options.instructions is not None else setup.instructions,
         tools=setup.tools + options.tools,
-        items=shape([*head(summary), *bodies]) if past is None else shape(bodies, past),
+        items=shape(bodies, past),
         params=options.params,
         model=cast.upstream,
     )
 
 
-def head(summary: Compaction | None) -> list[Message]:
-    """How a summary is put before what comes after it."""
-    return [Message("system", (Text(SUMMARY_HEAD + told(summary)),))] if summary is not None else []
+def past_of(summary: Compaction | None) -> Past:
+    """How a context begins: with the summary of what came before it, if there is one."""
+    return Past((Message("system", (Text(SUMMARY_HEAD + told(summary)),)),) if summary is not None else ())
 
 
 def attached(request: ModelRequest, blobs: Mapping[str, Blob]) -> ModelRequest:

@@ -27,6 +27,10 @@ class Remains(Struct, frozen=True):
     steps: int
 
 
+NOTHING = Remains((), (), (), 0)
+"""What a turn has left behind that only begins."""
+
+
 def remains(events: list[AnyEvent], entries: Iterable[Entry]) -> Remains:
     """Where the turn stood."""
     entries = list(entries)

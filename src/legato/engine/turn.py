@@ -8,22 +8,25 @@ a worker that lost its lease writes nothing and leaves quietly.
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import aclosing
 
 from msgspec import structs
 
 from legato.domain import fingerprint
 from legato.domain.attachments import Blob, referred
+from legato.domain.conversations import life
 from legato.domain.entries import (
     AnyBody,
     Compaction,
     Draft,
     Entry,
     Hide,
+    Item,
     Message,
     Note,
     Reasoning,
+    Setup,
     ToolCall,
     ToolResult,
     View,
@@ -32,6 +35,7 @@ from legato.domain.entries import (
 from legato.domain.events import Answered, AnyEvent, Folded, next_index
 from legato.domain.shape import Past, made_of
 from legato.domain.turns import Failure, Lease, Outcome, Turn, Usage
+from legato.domain.window import Known
 from legato.engine import prompt, recovery
 from legato.engine.calls import carry_out
 from legato.engine.compaction import LEFT_OUT, Compactor, SummaryFailed, failure_note
@@ -46,6 +50,7 @@ from legato.errors import ContextTooLarge, Defect, LeaseLost, LegatoError, Store
 from legato.logs import logger
 from legato.store import blobs, log, turns
 from legato.store.database import Database, Hint, Tx
+from legato.store.log import Begun
 from legato.store.turns import Ending
 
 REFUSALS = 4  # times that a provider may say that a request is too long
@@ -68,7 +73,9 @@ class TurnRun:
     ) -> None:
         self._db, self._live, self._pump, self._roster, self._compactor = db, live, pump, roster, compactor
         self._pasts = pasts
-        self._past: Past | None = None  # what comes before the entries of the view
+        self._past = Past()  # how what the model sees begins
+        self._begun: Begun | None = None  # of which log that is the beginning, before this turn
+        self._shown: tuple[Setup, list[AnyBody]] | None = None  # what has come after the past, in a turn that is done
         self._max_attempts = max_attempts
         self.lease = lease
         self.interrupts = Interrupts()
@@ -112,35 +119,59 @@ class TurnRun:
             raise
         finally:
             self._live.close(self.turn.id, ending)
+            if ending is not None:
+                self._keep(ending.turn)
 
-    async def _prepare(self, told: list[AnyEvent]) -> tuple[recovery.Remains, View]:
-        """Where the turn stood when it was told of so far, and what the model sees."""
+    async def _prepare(self, told: list[AnyEvent]) -> tuple[recovery.Remains, Setup | None, list[AnyBody]]:
+        """Where the turn stood when it was told of so far; the setup in force, and what is seen after the past."""
         if not self.lease.begun:
-            view = self.lease.view if self.lease.view is not None else await self._long_view()
-            return recovery.remains([], []), view
+            return recovery.NOTHING, *await self._seen()
         entries, view = await self._db.read(_left_behind, self.turn)
         brought = {d.id for d in self.turn.input.drafts}
         self._said = [entry.body for entry in entries if entry.id not in brought]
-        return recovery.remains(told, entries), view
+        self._past = prompt.past_of(view.summary)
+        return recovery.remains(told, entries), view.setup, [entry.body for entry in view.entries]
 
-    async def _long_view(self) -> View:
-        """What the model sees of a long conversation, less its past, which is kept for the next turn as far as this
-        one's input."""
-        conversation, first = self.turn.conversation_id, self.turn.first_seq
+    async def _seen(self) -> tuple[Setup | None, list[AnyBody]]:
+        """The setup in force and what comes after the past. Nothing is read where the log stands as this process left
+        it, or was empty, and what the turn brings has no say in what is seen."""
+        given, first, fence = self.turn.input, self.turn.first_seq, self.lease.fence
         assert first is not None
-        kept = self._pasts.get(conversation)
+        kept = self._pasts.get(self.turn.conversation_id)
         if kept is not None and kept.begun.known.upto >= first:  # of a later turn: this one has lost its lease by now
             kept = None
-        known = kept.begun if kept is not None else None
+        brought = [d.body for d in given.drafts]
+        if given.hides or not all(isinstance(body, Item) for body in brought):
+            return await self._read_on(kept, first)
+        if first == 1:
+            self._begun = Begun(Known(0, None, ()), life(fence))
+            return None, brought
+        if kept is not None and kept.fence == fence - 1:  # whoever writes raises it
+            self._begun, self._past = kept.begun, kept.past
+            return kept.setup, brought
+        return await self._read_on(kept, first)
+
+    async def _read_on(self, kept: Kept | None, first: int) -> tuple[Setup | None, list[AnyBody]]:
+        """The same from the log. The past is kept as far as this turn's input."""
+        conversation, known = self.turn.conversation_id, kept.begun if kept is not None else None
         view, begun = await self._db.read(log.read_on, conversation, known, first - 1)
-        self._past = kept.past if kept is not None and view.after else None
-        past = self._past if self._past is not None else Past(tuple(prompt.head(view.summary)))
-        grown = past.grown(entry.body for entry in view.entries if entry.seq < first)
+        self._begun = begun
+        self._past = kept.past if kept is not None and view.after else prompt.past_of(view.summary)
+        grown = self._past.grown(entry.body for entry in view.entries if entry.seq < first)
         if grown is None:
-            return view
+            return view.setup, [entry.body for entry in view.entries]
         self._past = grown
         self._pasts.put(conversation, Kept(begun, grown))
-        return structs.replace(view, entries=tuple(entry for entry in view.entries if entry.seq >= first))
+        return view.setup, [entry.body for entry in view.entries if entry.seq >= first]
+
+    def _keep(self, ended: Turn) -> None:
+        """Keep what the model was shown and has said, for the next turn."""
+        if self._shown is None or self._begun is None or ended.last_seq is None:
+            return
+        setup, bodies = self._shown
+        if (grown := self._past.grown(bodies)) is not None:
+            begun = structs.replace(self._begun, known=self._begun.known.grown(ended.last_seq))
+            self._pasts.put(ended.conversation_id, Kept(begun, grown, setup, self.lease.fence + 1))
 
     async def _outcome(self, told: list[AnyEvent]) -> Ending | None:
         """Every way a turn can end, in one place."""
@@ -164,11 +195,10 @@ class TurnRun:
         closing = list(self._step.close(incomplete=True))
         return await self._end(outcome, self._step.drafts(), closing)
 
-    async def _steps(self, remains: recovery.Remains, view: View) -> Ending:
+    async def _steps(self, remains: recovery.Remains, setup: Setup | None, bodies: list[AnyBody]) -> Ending:
         if self.turn.cancel_at is not None:
             self.interrupts.stop()
         cast = self._roster.cast(self.turn.input.options.agent)
-        bodies: list[AnyBody] = [entry.body for entry in view.entries]
         bodies += await self._clear_up(remains)
         if self.turn.attempts > self._max_attempts:
             await self._call_tools(remains.in_doubt, Cast(cast.agent, cast.model, {}), again=True)
@@ -179,16 +209,17 @@ class TurnRun:
             return await self._end(self._done(self._said))
         if self.lease.begun:
             bodies += await self._steered()
-        if view.setup != cast.setup:  # a changed agent is written with the next entries
+        if setup != cast.setup:  # a changed agent is written with the next entries
             self._unwritten = [draft(cast.setup)]
         for _ in range(cast.agent.max_steps - remains.steps):
-            view, bodies = await self._ask(cast, view, bodies)
+            bodies = await self._ask(cast, bodies)
             closing = list(self._step.close(incomplete=self._step.cut_by is not None))
             drafts = self._step.drafts()
             self._said += [d.body for d in drafts]
             calls = [d.body for d in drafts if isinstance(d.body, ToolCall)]
             here = [call for call in calls if not call.client]
             if not here:
+                self._shown = cast.setup, bodies + [d.body for d in drafts]
                 return await self._end(self._done([d.body for d in drafts]), drafts, closing)
             await self._append(drafts, closing)
             self._step = Step(self._step.next_index, self._step.client_tools)
@@ -199,10 +230,10 @@ class TurnRun:
             bodies += await self._steered()
         return await self._fail("max_steps", f"The agent took {cast.agent.max_steps} steps without an answer.")
 
-    async def _ask(self, cast: Cast, view: View, bodies: list[AnyBody]) -> tuple[View, list[AnyBody]]:
-        """One model call with a request that fits. Where the past was folded for it, the view is a new one."""
+    async def _ask(self, cast: Cast, bodies: list[AnyBody]) -> list[AnyBody]:
+        """One model call with a request that fits. Where the past was folded for it, other bodies come after it."""
         for _ in range(REFUSALS):
-            view, bodies, request, size = await self._fitting(cast, view, bodies)
+            bodies, request, size = await self._fitting(cast, bodies)
             try:
                 await self._listen(cast, await self._with_bytes(request))
             except ContextTooLarge:
@@ -211,23 +242,21 @@ class TurnRun:
                 self._answer = answer or self._answer
             else:
                 self._compactor.learn(cast, size, self._step.usage.input_tokens)
-                return view, bodies
+                return bodies
         raise ContextTooLarge()
 
-    async def _fitting(
-        self, cast: Cast, view: View, bodies: list[AnyBody]
-    ) -> tuple[View, list[AnyBody], ModelRequest, int]:
+    async def _fitting(self, cast: Cast, bodies: list[AnyBody]) -> tuple[list[AnyBody], ModelRequest, int]:
         """A request within the model's window, and its size, or 0 where it need not be measured."""
         threshold = self.turn.input.options.compact_threshold
-        request = prompt.build(self.turn, cast, view.summary, bodies, self._past)
+        request = prompt.build(self.turn, cast, self._past, bodies)
         if not self._answer and self._compactor.is_small(cast, request, threshold):
-            return view, bodies, request, 0
+            return bodies, request, 0
         due, most = await self._compactor.budget(cast, threshold, self._answer)
         size = self._compactor.size(request, cast)
         self.long = size > due
         if size > (most if threshold is None else due):
-            view, bodies = await self._fold(cast, due)
-            request = prompt.build(self.turn, cast, view.summary, bodies, self._past)
+            bodies = await self._fold(cast, due)
+            request = prompt.build(self.turn, cast, self._past, bodies)
             size = self._compactor.size(request, cast)
         if size > most:
             request, left_out = self._compactor.trimmed(cast, request, most)
@@ -235,11 +264,11 @@ class TurnRun:
             if not self._noted:
                 self._noted = True
                 await self._append([draft(Note(left_out, reason=LEFT_OUT))], [])
-        return view, bodies, request, size
+        return bodies, request, size
 
-    async def _fold(self, cast: Cast, due: int) -> tuple[View, list[AnyBody]]:
+    async def _fold(self, cast: Cast, due: int) -> list[AnyBody]:
         """Let a summary stand for the past, here and now, if one can be made."""
-        self._past = None
+        self._begun = None  # it begins anew
         view = await self._db.read(log.read_context, self.turn.conversation_id)
         plan = self._compactor.plan(view, due // 2)
         if plan is not None and await self._compactor.worth_trying(view, cast):
@@ -253,7 +282,8 @@ class TurnRun:
                 self.long = False
                 await self._append(made.drafts, [self._folded(made.drafts[0])])
                 view = await self._db.read(log.read_context, self.turn.conversation_id)
-        return view, [entry.body for entry in view.entries]
+        self._past = prompt.past_of(view.summary)
+        return [entry.body for entry in view.entries]
 
     def _folded(self, summary: Draft) -> Folded:
         assert isinstance(summary.body, Compaction)
@@ -287,8 +317,10 @@ class TurnRun:
             await self._journal.append([draft(Hide(seq, seq, why="said before a crash")) for seq in whole])
         return [d.body for d in remains.cut_off if _cut(d.body)]
 
-    async def _call_tools(self, calls: Iterable[ToolCall], cast: Cast, *, again: bool) -> list[ToolResult]:
+    async def _call_tools(self, calls: Sequence[ToolCall], cast: Cast, *, again: bool) -> list[ToolResult]:
         """Carry out calls side by side; each result is durable as it arrives."""
+        if not calls:
+            return []
         try:
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(self._call_tool(call, cast, again=again)) for call in calls]

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from msgspec import DecodeError, Struct, json
 
 from legato.domain import window
+from legato.domain.conversations import life
 from legato.domain.entries import (
     AnyBody,
     Compaction,
@@ -119,27 +120,19 @@ async def read_context(tx: Tx, conversation_id: ConversationId, upto: int | None
 
 
 class Begun(Struct, frozen=True):
-    """How a context begins, and which writing of the log that was: a conversation that was purged and imported again
-    has the same positions, and may have other words."""
+    """How a context begins, and in which life of its conversation."""
 
     known: Known
-    written: tuple[int | None, ...]
+    life: int
 
 
 async def read_on(tx: Tx, conversation_id: ConversationId, begun: Begun | None, upto: int) -> tuple[View, Begun]:
     """What the model sees now, less what has begun where it still begins so; and how it begins up to a position."""
     stretches = await lineage(tx, conversation_id)
-    if begun is not None and await _written(tx, stretches, begun.known.upto) != begun.written:
-        begun = None
-    view = await _view(tx, stretches, None, begun.known if begun is not None else None)
-    return view, Begun(window.known(view.seen, upto), await _written(tx, stretches, upto))
-
-
-async def _written(tx: Tx, stretches: Iterable[Stretch], upto: int) -> tuple[int | None, ...]:
-    """Of each stretch up to a position the writing of its last entry."""
-    last = [(s.conversation_id, min(upto, s.upto)) for s in stretches if s.base < upto]
-    rows = [await one(tx.run("written_by", conversation=conversation, seq=seq)) for conversation, seq in last]
-    return tuple(row[0] if row is not None else None for row in rows)
+    [[fence]] = await tx.run("fence_of", id=conversation_id)
+    known = begun.known if begun is not None and begun.life == life(fence) else None
+    view = await _view(tx, stretches, None, known)
+    return view, Begun(window.known(view.seen, upto), life(fence))
 
 
 async def _view(tx: Tx, stretches: Sequence[Stretch], upto: int | None, known: Known | None) -> View:

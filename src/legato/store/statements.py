@@ -13,7 +13,7 @@ from typing import Literal, get_args
 
 from msgspec import Struct
 
-from legato.domain.conversations import Conversation
+from legato.domain.conversations import LIFE, Conversation
 from legato.domain.turns import Turn
 from legato.domain.window import ControlKind
 from legato.errors import Defect
@@ -50,6 +50,7 @@ _COLUMNS = {
     "turn": ", ".join(Turn.__struct_fields__),
     "conversation": ", ".join(Conversation.__struct_fields__),
     "is_control": f"kind in ({', '.join(repr(kind) for kind in get_args(ControlKind))})",  # as the index says it
+    "life": str(LIFE),
     "entry": "seq, id, turn_id, body, created_at",
     "delivery": "id, turn_id, address, body, status, attempts, platform_message_id, parts_sent",
 }

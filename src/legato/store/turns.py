@@ -37,7 +37,6 @@ from legato.errors import BadInput, ConversationBusy, DedupMismatch, LeaseLost, 
 from legato.store import batches, blobs, directory, log, outbox
 from legato.store.database import Row, Tx, one
 
-AT_HAND = 64  # entries of a log that is read along with the claim: a short one costs less than asking again
 RETRY_WITHIN = 60.0  # seconds after the last answer in which a retry without a key still means it
 
 _input = json.Decoder(Input)
@@ -330,24 +329,18 @@ async def _start(tx: Tx, submission: Submission, place: _Place, given: Input, no
     await tx.run("start_turn_here", **here)
     await tx.run("start_turn", node=node, first_seq=first, **_columns(turn))
     await log.place(tx, turn.conversation_id, turn.id, drafts, head)
-    return Lease(turn, fence, False, await _at_hand(tx, turn, head))
+    return Lease(turn, fence, begun=False)
 
 
 async def _leased(tx: Tx, turn: Turn, *, begun: bool) -> Lease:
     """The lease of a turn that was taken; the input of one that begins is appended."""
-    fence, head = await log.open_head(tx, turn.conversation_id, turn.id, [] if begun else _brought(turn.input))
-    return Lease(turn, fence, begun, None if begun else await _at_hand(tx, turn, head))
+    fence, _ = await log.open_head(tx, turn.conversation_id, turn.id, [] if begun else _brought(turn.input))
+    return Lease(turn, fence, begun)
 
 
 def _brought(given: Input) -> list[Draft]:
     """What a turn appends when it begins."""
     return [*(draft(Hide(first, last, why="failed try")) for first, last in given.hides), *given.drafts]
-
-
-async def _at_hand(tx: Tx, turn: Turn, head: int) -> View | None:
-    with suppress(Unreadable):  # the turn begins all the same, and its end says so
-        return await log.read_context(tx, turn.conversation_id) if head <= AT_HAND else None
-    return None
 
 
 async def claimable(tx: Tx, node: NodeId, limit: int) -> list[ConversationId]:

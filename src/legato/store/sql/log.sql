@@ -30,13 +30,8 @@ with recursive lineage (id, parent_id, base_seq, upto, depth) as (
 )
 select id, base_seq, upto from lineage order by depth desc;
 
--- name: written_by [sqlite]
--- Which writing of an entry this is: another one after its conversation was purged and imported again.
-select rowid from entries where conversation_id = :conversation and seq = :seq;
-
--- name: written_by [postgres]
--- Which writing of an entry this is: another one after its conversation was purged and imported again.
-select cast(cast(xmin as text) as bigint) from entries where conversation_id = :conversation and seq = :seq;
+-- name: fence_of
+select fence from conversations where id = :id;
 
 -- name: controls
 -- The control entries (and setups) of one stretch.

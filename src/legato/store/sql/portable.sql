@@ -24,12 +24,14 @@ select principal, parent_id, base_seq, head_seq, deleted_at is not null, purged_
 from conversations where id = :id {for_update};
 
 -- name: import_conversation
-insert into conversations (id, principal, title, agent, kind, settings, parent_id, base_seq, head_seq, tip_turn, last_n,
+-- Its fence begins a life of its own: whoever held a lease of what had this id before, or knows its words, is out of date.
+insert into conversations (id, principal, title, agent, kind, settings, parent_id, base_seq, head_seq, tip_turn, last_n, fence,
 created_at, updated_at, deleted_at, purged_at)
-values (:id, :principal, :title, :agent, :kind, :settings, :parent, :base, :head, :tip, :last_n, :created_at, :updated_at,
+values (:id, :principal, :title, :agent, :kind, :settings, :parent, :base, :head, :tip, :last_n,
+cast({now} * 1000 as bigint) * {life}, :created_at, :updated_at,
 case when :stump = 1 then {now} end, case when :stump = 1 then {now} end)
 on conflict (id) do update set title = excluded.title, agent = excluded.agent, kind = excluded.kind,
-settings = excluded.settings, head_seq = excluded.head_seq, tip_turn = excluded.tip_turn, last_n = excluded.last_n,
+settings = excluded.settings, head_seq = excluded.head_seq, tip_turn = excluded.tip_turn, last_n = excluded.last_n, fence = excluded.fence,
 created_at = excluded.created_at, updated_at = excluded.updated_at, deleted_at = excluded.deleted_at,
 purged_at = excluded.purged_at
 where conversations.principal = excluded.principal and conversations.purged_at is not null returning id;
