@@ -919,15 +919,27 @@ REMOVALS = [
     ),
     Removal(
         CACHE,
-        "a past is of one writing of the log",
+        "a past is of one life of a conversation",
         [
             Change(
                 "store/log.py",
-                "await _written(tx, stretches, begun.known.upto) != begun.written",
-                "begun.known.upto < 0",
+                "begun is not None and begun.life == life(fence)",
+                "begun is not None",
             )
         ],
         ["engine/test_pasts.py::test_what_was_purged_and_imported_with_other_words_is_read_again"],
+    ),
+    Removal(
+        CACHE,
+        "what is imported begins a life of its own",
+        [Change("store/sql/portable.sql", "cast({now} * 1000 as bigint) * {life},", "0,")],
+        ["engine/test_pasts.py::test_what_was_purged_and_imported_with_other_words_is_read_again"],
+    ),
+    Removal(
+        CACHE,
+        "what is kept of a log is all of it only where nobody wrote since",
+        [Change("engine/turn.py", "kept.fence == fence - 1:", "kept.fence is not None:")],
+        ["engine/test_identity.py::test_a_conversation_is_one_conversation_whatever_happens[sqlite-1]"],
     ),
     Removal(
         CACHE,
@@ -950,19 +962,25 @@ REMOVALS = [
     Removal(
         CACHE,
         "after a summary in mid turn the past is another",
-        [Change("engine/turn.py", "        self._past = None\n        view = await", "        view = await")],
+        [
+            Change(
+                "engine/turn.py",
+                "        self._past = prompt.past_of(view.summary)\n        return [entry",
+                "        return [entry",
+            )
+        ],
         ["engine/test_compaction.py::test_a_long_past_that_is_folded_in_mid_turn_is_told_by_its_summary[*]"],
     ),
     Removal(
         PREFIX,
         "a setup is written once",
-        [Change("engine/turn.py", "        if view.setup != cast.setup:", "        if cast.setup is not None:")],
+        [Change("engine/turn.py", "        if setup != cast.setup:", "        if cast.setup is not None:")],
         ["engine/test_turns.py::test_a_setup_is_written_once_and_again_only_when_the_agent_changes[*]"],
     ),
     Removal(
         PREFIX,
         "what was sent is extended and never rewritten",
-        [Change("engine/prompt.py", "shape([*head(summary), *bodies])", "shape([*bodies, *head(summary)][::-1])")],
+        [Change("engine/prompt.py", "shape(bodies, past)", "shape([*past.items, *bodies][::-1])")],
         ["engine/test_turns.py::test_what_the_model_was_sent_is_extended_and_never_rewritten[*]"],
     ),
     Removal(

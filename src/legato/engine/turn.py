@@ -219,8 +219,9 @@ class TurnRun:
             calls = [d.body for d in drafts if isinstance(d.body, ToolCall)]
             here = [call for call in calls if not call.client]
             if not here:
+                ending = await self._end(self._done([d.body for d in drafts]), drafts, closing)
                 self._shown = cast.setup, bodies + [d.body for d in drafts]
-                return await self._end(self._done([d.body for d in drafts]), drafts, closing)
+                return ending
             await self._append(drafts, closing)
             self._step = Step(self._step.next_index, self._step.client_tools)
             bodies += [d.body for d in drafts]
