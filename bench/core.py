@@ -25,7 +25,7 @@ from legato.domain.entries import Compaction, Draft, Message, Text, draft
 from legato.domain.handles import Slug
 from legato.domain.ids import NodeId, PrincipalId
 from legato.domain.turns import Input, Lease, Submission
-from legato.store import directory, log, nodes, sqlite, turns
+from legato.store import admission, directory, log, nodes, sqlite, turns
 from legato.store.sqlite import Sqlite
 
 ROUNDS = 12
@@ -111,13 +111,13 @@ async def admission_rate(path: Path, clients: int, group: int, disk: type[Sqlite
     db = await disk.open(path)
     await db.write(directory.add_principal, OWNER)
     for client in range(clients):
-        await db.write(turns.admit, submission(client))
+        await db.write(admission.admit, submission(client))
     start, count = time.perf_counter(), 0
 
     async def client(number: int) -> None:
         nonlocal count
         while time.perf_counter() < start + SECONDS:
-            await db.write(turns.admit, submission(number))
+            await db.write(admission.admit, submission(number))
             count += 1
 
     await asyncio.gather(*(client(number) for number in range(clients)))
@@ -159,8 +159,8 @@ async def context_reads(folder: Path) -> None:
 
 
 async def long_talk(db: Sqlite, number: int, length: int) -> Lease:
-    admission = await db.write(turns.admit, submission(number), NODE)
-    lease = admission.lease
+    admitted = await db.write(admission.admit, submission(number), NODE)
+    lease = admitted.lease
     assert lease is not None
     written = 1
     while written < length + 200:

@@ -43,7 +43,7 @@ from legato.engine.care import Care
 from legato.engine.gateway import Gateway
 from legato.engine.live import Live
 from legato.engine.worker import Worker, WorkerSettings
-from legato.store import inbox, log, nodes, requests, search, trash, turns
+from legato.store import admission, inbox, log, nodes, requests, search, trash, turns
 from legato.store.database import Database
 from legato.store.postgres import Postgres
 from legato.store.sqlite import Sqlite
@@ -90,10 +90,10 @@ class Store:
     async def turn(self, target: Target) -> None:
         """A whole turn of two entries, as a worker writes it."""
         given = Submission(principal=OWNER, target=target, input=Input((said("user"),)), request_hash=new_id(""))
-        admission = await self.db.write(turns.admit, given, NODE)
-        assert admission.lease is not None
-        await self.db.write(turns.append, admission.lease, [said("assistant")], progress=Usage(100, 20))
-        await self.db.write(turns.finish, admission.lease, Outcome(status="done", answer=WORDS))
+        admitted = await self.db.write(admission.admit, given, NODE)
+        assert admitted.lease is not None
+        await self.db.write(turns.append, admitted.lease, [said("assistant")], progress=Usage(100, 20))
+        await self.db.write(turns.finish, admitted.lease, Outcome(status="done", answer=WORDS))
 
     async def purge(self) -> None:
         doomed = next(self.doomed)

@@ -62,11 +62,14 @@ GUARDS_POSTGRES = "store/migrations/0002_guards.postgres.sql"
 TURNS_SQL, LOG_SQL, NAMES_SQL = "store/sql/turns.sql", "store/sql/log.sql", "store/sql/directory.sql"
 OUTBOX_PY = "store/outbox.py"
 OUTBOX_SQL = "store/sql/outbox.sql"
-TURNS_PY, NAMES_PY, SQLITE_PY = "store/turns.py", "store/directory.py", "store/sqlite.py"
+TURNS_PY, ADMISSION_PY = "store/turns.py", "store/admission.py"
+NAMES_PY, SQLITE_PY = "store/directory.py", "store/sqlite.py"
 
 NO_ALIAS_KEY = Change(CORE, "primary key (principal, scheme, value)", "check (value is not null)")
 NO_DEDUP_INDEX = Change(CORE, "create unique index turns_dedup", "create index turns_dedup")
-NO_DEDUP_LOOKUP = Change("store/turns.py", "seen = await _same_submission(tx, submission)", "seen: Turn | None = None")
+NO_DEDUP_LOOKUP = Change(
+    "store/admission.py", "seen = await _same_submission(tx, submission)", "seen: Turn | None = None"
+)
 NO_RUNNING_INDEX = [
     Change(f"store/migrations/0009_lean.{dialect}.sql", "create unique index turns_open", "create index turns_open")
     for dialect in ("sqlite", "postgres")
@@ -169,7 +172,7 @@ REMOVALS = [
     Removal(
         ONCE,
         "another request under the same key is refused",
-        [Change(TURNS_PY, "if turn.request_hash != request_hash:", "if turn.request_hash == ():")],
+        [Change(ADMISSION_PY, "if turn.request_hash != request_hash:", "if turn.request_hash == ():")],
         ["store/test_admission.py::test_the_same_dedup_key_with_another_request_is_refused[*]"],
     ),
     Removal(
@@ -323,7 +326,7 @@ REMOVALS = [
     Removal(
         FENCE,
         "a turn that starts at once raises the fence",
-        [Change(TURNS_PY, "place.now, place.conversation.fence + 1", "place.now, place.conversation.fence")],
+        [Change(ADMISSION_PY, "place.now, place.conversation.fence + 1", "place.now, place.conversation.fence")],
         ["store/test_leases.py::test_every_change_of_holder_raises_the_fence[*]"],
     ),
     Removal(
@@ -424,7 +427,7 @@ REMOVALS = [
     Removal(
         FORK,
         "at the tip it continues",
-        [Change(TURNS_PY, 'if not waiting and not await tx.run("later_success", **later):', "if waiting is None:")],
+        [Change(ADMISSION_PY, 'if not waiting and not await tx.run("later_success", **later):', "if waiting is None:")],
         ["store/test_admission.py::test_after_the_tip_a_turn_continues_the_conversation[*]"],
     ),
     Removal(
@@ -432,7 +435,7 @@ REMOVALS = [
         "elsewhere it forks",
         [
             Change(
-                TURNS_PY,
+                ADMISSION_PY,
                 "_Place(await directory.fork(tx, principal, conversation, base), previous.id)",
                 "_Place(conversation, previous.id)",
             )
@@ -459,7 +462,7 @@ REMOVALS = [
         "a client's retry takes the place of the try that failed",
         [
             Change(
-                TURNS_PY,
+                ADMISSION_PY,
                 "if submission.retry and (again := await _place_again(tx, submission)) is not None:",
                 "if (again := await _place_again(tx, submission)) is not None and not submission:",
             )
@@ -513,7 +516,13 @@ REMOVALS = [
     Removal(
         FORK,
         "what is named is looked at again under the lock (an input may have joined another turn)",
-        [Change(TURNS_PY, "previous = await _host(tx, await get(tx, named.id))", "previous = await _host(tx, named)")],
+        [
+            Change(
+                ADMISSION_PY,
+                "previous = await turns.standing(tx, named.id)",
+                "previous = named if named.joined_turn is None else await turns.standing(tx, named.id)",
+            )
+        ],
         ["store/test_races.py::test_what_follows_an_input_that_joins_meanwhile_follows_its_host[postgres]"],
     ),
     Removal(
@@ -534,7 +543,7 @@ REMOVALS = [
     Removal(
         UPKEEP,
         "upkeep never moves the tip",
-        [Change(TURNS_PY, "tip = turn.id if talk else None", "tip = turn.id")],
+        [Change(ADMISSION_PY, "tip = turn.id if talk else None", "tip = turn.id")],
         [
             "store/test_admission.py::test_upkeep_never_moves_the_tip[*]",
             "engine/test_busy.py::test_upkeep_waits_its_place_and_never_moves_the_tip[*]",
@@ -708,7 +717,7 @@ REMOVALS = [
     Removal(
         ONCE,
         "a retry that names nothing waits for the first",
-        [Change(TURNS_PY, 'await tx.run("await_request", request=_request(submission))', "pass")],
+        [Change(ADMISSION_PY, 'await tx.run("await_request", request=_request(submission))', "pass")],
         [
             "store/test_races.py::"
             "test_a_clients_retry_that_meets_the_first_on_its_way_in_is_the_same_turn[postgres-by nothing]"

@@ -14,7 +14,7 @@ from legato.domain.turns import Input, Lease, Outcome, Submission
 from legato.engine.journal import Journal, Pump
 from legato.engine.live import Live
 from legato.errors import LeaseLost
-from legato.store import nodes, turns
+from legato.store import admission, nodes, turns
 from legato.store.database import Database
 
 NODE = NodeId("node_pump")
@@ -24,9 +24,9 @@ BOUND = 30.0
 async def lease_of(db: Database, name: str) -> Lease:
     await db.write(nodes.start, NODE, 60.0, alone=False)
     given = Input((draft(Message("user", (Text("hello"),))),))
-    admission = await db.write(turns.admit, Submission(principal=ALICE, target=Slug(name), input=given), NODE)
-    assert admission.lease is not None
-    return admission.lease
+    admitted = await db.write(admission.admit, Submission(principal=ALICE, target=Slug(name), input=given), NODE)
+    assert admitted.lease is not None
+    return admitted.lease
 
 
 def journal_of(db: Database, live: Live, pump: Pump, lease: Lease) -> Journal:

@@ -11,7 +11,7 @@ from legato.domain.handles import Slug
 from legato.domain.ids import NodeId, PrincipalId
 from legato.domain.turns import Input, Outcome, Submission
 from legato.errors import StoreUnavailable
-from legato.store import directory, log, nodes, turns
+from legato.store import admission, directory, log, nodes, turns
 from legato.store.sqlite import Sqlite
 
 ALICE, NODE = PrincipalId("alice"), NodeId("node_child")
@@ -26,10 +26,10 @@ async def speak(db: Sqlite, name: str) -> None:
     """One whole turn whose input is known by its name; says what was acknowledged as it is."""
     said = draft(Message("user", (Text(name + "." * 10_000),)), name)
     submission = Submission(principal=ALICE, target=Slug(name), input=Input((said,)), dedup_key=name)
-    admission = await db.write(turns.admit, submission, NODE)
+    admitted = await db.write(admission.admit, submission, NODE)
     tell("said", name)
-    assert admission.lease is not None
-    await db.write(turns.finish, admission.lease, Outcome(status="done"))
+    assert admitted.lease is not None
+    await db.write(turns.finish, admitted.lease, Outcome(status="done"))
     tell("done", name)
 
 

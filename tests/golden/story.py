@@ -33,7 +33,7 @@ from legato.domain.events import Answered, AnyEvent, Closed, Delta, Joined, Open
 from legato.domain.handles import Address, ById, External, Slug
 from legato.domain.ids import ConversationId, NodeId, PrincipalId
 from legato.domain.turns import After, Dedup, Failure, Input, Lease, Options, Outcome, Submission, Target, Turn, Usage
-from legato.store import batches, blobs, directory, keys, log, nodes, outbox, requests, search, turns
+from legato.store import admission, batches, blobs, directory, keys, log, nodes, outbox, requests, search, turns
 from legato.store.database import Database
 
 NODE = NodeId("node_golden")
@@ -76,9 +76,9 @@ class Teller:
         """Admit a turn under a name; start what can start."""
         given = Input(drafts, more.pop("options", Options()), more.pop("expects", None))
         submission = Submission(principal=principal, target=target, input=given, **more)
-        admission = await self.db.write(turns.admit, submission, NODE if start else None)
-        self.ids[name] = admission.turn.id
-        return admission.lease
+        admitted = await self.db.write(admission.admit, submission, NODE if start else None)
+        self.ids[name] = admitted.turn.id
+        return admitted.lease
 
     async def lease(self, name: str, target: Target, *drafts: Draft, **more: Any) -> Lease:
         lease = await self.admit(name, target, *drafts, **more)
@@ -281,9 +281,9 @@ async def go_on(db: Database, conversation_ids: list[str]) -> None:
             await db.write(turns.finish, lease, outcome, first_n=len(events), events=closing)
     for principal, name in ((ALICE, Slug("work")), (ALICE, CHAT), (BOB, External("session 7 é"))):
         given = Input((said("Do you remember?"),))
-        admission = await db.write(turns.admit, Submission(principal=principal, target=name, input=given), node)
-        assert admission.lease is not None
-        await db.write(turns.finish, admission.lease, Outcome(status="done", answer="Yes."), [answer("Yes.")])
+        admitted = await db.write(admission.admit, Submission(principal=principal, target=name, input=given), node)
+        assert admitted.lease is not None
+        await db.write(turns.finish, admitted.lease, Outcome(status="done", answer="Yes."), [answer("Yes.")])
     await search_all(db)
 
 

@@ -14,7 +14,7 @@ from legato.domain.entries import Draft, Message, Text, draft
 from legato.domain.handles import ById, Slug
 from legato.domain.ids import ConversationId, NodeId, PrincipalId, TurnId
 from legato.domain.turns import Admission, Failure, Input, Lease, Outcome, Submission, Target, Turn
-from legato.store import directory, log, nodes, turns
+from legato.store import admission, directory, log, nodes, turns
 from legato.store.database import Database, Row, Tx
 
 N1, N2, N3 = NodeId("node_1"), NodeId("node_2"), NodeId("node_3")
@@ -46,13 +46,13 @@ def upkeep(target: Target, *bodies: Any, expects: int | None = None, principal: 
 async def admit(
     db: Database, target: Target, text: str = "hello", *, node: NodeId | None = None, **more: Any
 ) -> Admission:
-    return await db.write(turns.admit, submission(target, text, **more), node)
+    return await db.write(admission.admit, submission(target, text, **more), node)
 
 
 async def tend(db: Database, target: Target, *bodies: Any, expects: int | None = None) -> Turn:
     """An upkeep turn, done on the spot."""
-    admission = await db.write(turns.admit, upkeep(target, *bodies, expects=expects), N1)
-    return await db.read(turns.get, admission.turn.id)
+    admitted = await db.write(admission.admit, upkeep(target, *bodies, expects=expects), N1)
+    return await db.read(turns.get, admitted.turn.id)
 
 
 async def enter(db: Database, node: NodeId) -> None:
@@ -68,10 +68,10 @@ async def expire(db: Database, node: NodeId) -> None:
 async def start(db: Database, target: Target, text: str = "hello", *, node: NodeId = N1, **more: Any) -> Lease:
     """Admit a turn and hold its lease."""
     await enter(db, node)
-    admission = await admit(db, target, text, node=node, **more)
-    assert admission.lease is not None
-    assert admission.lease.turn.id == admission.turn.id
-    return admission.lease
+    admitted = await admit(db, target, text, node=node, **more)
+    assert admitted.lease is not None
+    assert admitted.lease.turn.id == admitted.turn.id
+    return admitted.lease
 
 
 async def end(db: Database, lease: Lease, outcome: Outcome = DONE, *texts: str) -> Turn:
@@ -87,10 +87,10 @@ async def talk(db: Database, target: Target, text: str = "hello", outcome: Outco
 
 async def joined(db: Database, lease: Lease, text: str = "also") -> Turn:
     """An input that joined the turn that runs under this lease."""
-    admission = await admit(db, Slug("work"), text, busy="steer")
-    assert admission.turn.conversation_id == lease.turn.conversation_id
+    admitted = await admit(db, Slug("work"), text, busy="steer")
+    assert admitted.turn.conversation_id == lease.turn.conversation_id
     await db.write(turns.absorb, lease)
-    return await db.read(turns.get, admission.turn.id)
+    return await db.read(turns.get, admitted.turn.id)
 
 
 async def heir(db: Database, lease: Lease) -> Lease:

@@ -38,7 +38,7 @@ from legato.errors import (
     UnknownHandle,
     UnknownTurn,
 )
-from legato.store import directory, log, turns
+from legato.store import admission, directory, log, turns
 from legato.store.database import Database, Tx
 
 WORK = Slug("work")
@@ -49,10 +49,10 @@ WORK = Slug("work")
 
 async def test_an_admitted_turn_waits_at_the_tip_of_its_conversation(db: Database) -> None:
     """What a client is told of is in the tables: the turn, its input, its place."""
-    admission = await admit(db, WORK, "hello")
-    kept = await turn(db, admission.turn.id)
-    assert admission.fresh
-    assert kept == admission.turn
+    admitted = await admit(db, WORK, "hello")
+    kept = await turn(db, admitted.turn.id)
+    assert admitted.fresh
+    assert kept == admitted.turn
     assert (kept.status, kept.n, kept.parent_turn, kept.principal) == ("queued", 1, None, ALICE)
     assert [d.body.text for d in kept.input.drafts] == ["hello"]
     assert (await conversation(db, kept.conversation_id)).tip_turn == kept.id
@@ -61,9 +61,9 @@ async def test_an_admitted_turn_waits_at_the_tip_of_its_conversation(db: Databas
 async def test_an_admitted_turn_is_still_there_after_a_restart(reopen: Opener) -> None:
     """An acknowledged input waits for whoever opens the database next."""
     db = await reopen()
-    admission = await admit(db, WORK, "hello", dedup_key="k")
+    admitted = await admit(db, WORK, "hello", dedup_key="k")
     db = await reopen()
-    assert await turn(db, admission.turn.id) == admission.turn
+    assert await turn(db, admitted.turn.id) == admitted.turn
     assert not (await admit(db, WORK, "hello", dedup_key="k")).fresh
 
 
@@ -116,7 +116,7 @@ async def test_submissions_without_a_dedup_key_are_all_admitted(db: Database) ->
 
 async def test_the_schema_refuses_a_second_turn_under_a_dedup_key(db: Database) -> None:
     """Whoever writes it, and whatever was looked up before."""
-    admission = await admit(db, WORK, dedup_key="k")
+    admitted = await admit(db, WORK, dedup_key="k")
 
     async def write_it_again(tx: Tx) -> None:
         await tx.script(
@@ -126,7 +126,7 @@ async def test_the_schema_refuses_a_second_turn_under_a_dedup_key(db: Database) 
 
     with pytest.raises(Defect):
         await db.write(write_it_again)
-    assert [t.id for t in await all_of(db, admission.turn.conversation_id)] == [admission.turn.id]
+    assert [t.id for t in await all_of(db, admitted.turn.conversation_id)] == [admitted.turn.id]
 
 
 async def test_an_admission_that_is_refused_leaves_nothing(db: Database) -> None:
@@ -216,7 +216,7 @@ async def test_turns_are_numbered_in_the_order_of_admission_within_their_convers
     """Each conversation counts for itself, upkeep included, and a turn names the one before it."""
     work = [(await admit(db, WORK)).turn for _ in range(3)]
     play = (await admit(db, Slug("play"))).turn
-    tended = (await db.write(turns.admit, upkeep(WORK, Note("n")))).turn
+    tended = (await db.write(admission.admit, upkeep(WORK, Note("n")))).turn
     last = (await admit(db, WORK)).turn
     assert [t.n for t in [*work, tended, last]] == [1, 2, 3, 4, 5]
     assert play.n == 1
@@ -565,7 +565,7 @@ async def test_a_retry_goes_past_a_failed_interrupt_that_an_older_input_had_join
     await end(db, lease, FAILED)
 
     async def admit_within_bounds(tx: Tx):
-        return await turns.admit(Bounded(tx), submission(After(one.id), "retry"))
+        return await admission.admit(Bounded(tx), submission(After(one.id), "retry"))
 
     retry = (await db.write(admit_within_bounds)).turn
     assert retry.conversation_id == one.conversation_id
@@ -596,7 +596,7 @@ async def test_upkeep_never_moves_the_tip(db: Database) -> None:
     """Compactions and posted items are invisible to clients: the same response id still leads on."""
     one = await talk(db, WORK, "one")
     tended = await tend(db, WORK, Compaction(2, "in short"))
-    waiting = (await db.write(turns.admit, upkeep(WORK, Note("noted")))).turn
+    waiting = (await db.write(admission.admit, upkeep(WORK, Note("noted")))).turn
     assert tended.status == "done"
     assert waiting.parent_turn is None
     assert (await conversation(db, one.conversation_id)).tip_turn == one.id

@@ -36,7 +36,7 @@ from legato.domain.events import Delta
 from legato.domain.handles import Address, Slug
 from legato.domain.turns import After, Lease, Usage
 from legato.errors import Defect, LeaseLost, UnknownTurn
-from legato.store import batches, directory, log, nodes, outbox, turns
+from legato.store import admission, batches, directory, log, nodes, outbox, turns
 from legato.store.database import Database
 
 WORK = Slug("work")
@@ -124,9 +124,9 @@ async def test_a_turn_that_was_handed_back_goes_before_everything(db: Database) 
 async def test_upkeep_in_the_way_is_done_on_the_spot(db: Database) -> None:
     """A claim carries out the upkeep that stands before a turn, and takes the turn behind it."""
     await enter(db, N1)
-    before = (await db.write(turns.admit, upkeep(WORK, Note("first")))).turn
+    before = (await db.write(admission.admit, upkeep(WORK, Note("first")))).turn
     behind = (await admit(db, WORK, "two")).turn
-    after = (await db.write(turns.admit, upkeep(WORK, Note("third")))).turn
+    after = (await db.write(admission.admit, upkeep(WORK, Note("third")))).turn
     lease = await db.write(turns.claim, before.conversation_id, N1)
     assert lease.turn.id == behind.id
     assert [t.status for t in await all_of(db, before.conversation_id)] == ["done", "running", "queued"]

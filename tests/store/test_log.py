@@ -63,7 +63,7 @@ from legato.domain.window import Control
 from legato.domain.window import context as window_context
 from legato.domain.window import transcript as window_transcript
 from legato.errors import Defect
-from legato.store import batches, directory, log, search, turns
+from legato.store import admission, batches, directory, log, search, turns
 from legato.store.database import Database, Tx
 
 WORK = Slug("work")
@@ -371,7 +371,7 @@ async def test_a_control_of_the_parent_counts_in_a_fork(db: Database) -> None:
 async def test_upkeep_that_points_past_the_log_fails_and_blocks_nothing(db: Database) -> None:
     """A control that cannot be written ends as failed; the turns behind it run."""
     await enter(db, N1)
-    bad = (await db.write(turns.admit, upkeep(WORK, Rewind(99)))).turn
+    bad = (await db.write(admission.admit, upkeep(WORK, Rewind(99)))).turn
     behind = (await admit(db, WORK, "one")).turn
     lease = await db.write(turns.claim, bad.conversation_id, N1)
     assert (await turn(db, bad.id)).status == "failed"

@@ -8,7 +8,7 @@ from legato.domain.entries import Message, Note, Text, draft
 from legato.domain.handles import Address, Slug
 from legato.domain.turns import Input, Lease, Outcome, Submission
 from legato.errors import Defect
-from legato.store import directory, nodes, outbox, search, turns
+from legato.store import admission, directory, nodes, outbox, search, turns
 from legato.store.database import Database
 from legato.store.verify import verify
 
@@ -81,7 +81,7 @@ async def test_where_it_was_asked_it_is_answered_wherever_the_address_leads_by_t
 async def start_with(db: Database, given: Input) -> Lease:
     await enter(db, N1)
     submission = Submission(principal=ALICE, target=WORK, input=given)
-    lease = (await db.write(turns.admit, submission, N1)).lease
+    lease = (await db.write(admission.admit, submission, N1)).lease
     assert lease is not None
     return lease
 

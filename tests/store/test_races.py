@@ -53,7 +53,7 @@ from legato.domain.ids import NodeId, TurnId, new_turn_id
 from legato.domain.turns import Admission, After, Fresh, Input, Lease, Submission, Target, Usage
 from legato.engine import keeping
 from legato.errors import AliasTaken, Conflict, LeaseLost, NotFound, UnfinishedTurn
-from legato.store import batches, blobs, directory, log, nodes, outbox, trash, turns
+from legato.store import admission, batches, blobs, directory, log, nodes, outbox, trash, turns
 from legato.store.database import Database, Tx
 from legato.store.postgres import Postgres
 from legato.store.verify import Rule, verify
@@ -80,12 +80,12 @@ def db(crowd: Crowd) -> Database:
     return crowd[-1]
 
 
-def admission(target: Target, text: str = "hello", node: NodeId | None = None, **more: Any) -> Callable[[Tx], Any]:
+def admitting(target: Target, text: str = "hello", node: NodeId | None = None, **more: Any) -> Callable[[Tx], Any]:
     return partial(_admit, wanted=submission(target, text, **more), node=node)
 
 
 async def _admit(tx: Tx, wanted: Submission, node: NodeId | None) -> Admission:
-    return await turns.admit(tx, wanted, node)
+    return await admission.admit(tx, wanted, node)
 
 
 # -- names and keys
@@ -96,7 +96,7 @@ async def test_twenty_first_contacts_under_one_name_make_one_conversation(
     crowd: Crowd, db: Database, name: Name
 ) -> None:
     """All twenty have looked and found nothing before the first of them makes the conversation."""
-    jobs = [admission(name, f"contact {i}") for i in range(20)]
+    jobs = [admitting(name, f"contact {i}") for i in range(20)]
     admitted = await race([db], jobs, at=["add_conversation"])
     assert [type(a) for a in admitted] == [Admission] * 20
     assert len({a.turn.conversation_id for a in admitted}) == 1
@@ -111,7 +111,7 @@ async def test_twenty_submissions_under_one_dedup_key_are_one_turn(db: Database,
     """All twenty have looked for the key and not found it before the first of them goes on."""
     if target == WORK:
         await talk(db, WORK)
-    jobs = [admission(target, dedup_key="k", request_hash="h") for _ in range(20)]
+    jobs = [admitting(target, dedup_key="k", request_hash="h") for _ in range(20)]
     admitted = await race([db], jobs, at=[at])
     assert [type(a) for a in admitted] == [Admission] * 20
     assert len({a.turn.id for a in admitted}) == 1
@@ -140,7 +140,7 @@ async def test_of_two_continuations_of_one_response_one_stays_and_one_forks(crow
     """The first has read the tip and not yet moved it when the second comes."""
     one = await talk(db, WORK, "one")
     first, second = await interleave(
-        crowd, admission(After(one.id), "first"), admission(After(one.id), "second"), at=["draw_turn"]
+        crowd, admitting(After(one.id), "first"), admitting(After(one.id), "second"), at=["draw_turn"]
     )
     assert first.turn.conversation_id == one.conversation_id
     assert second.turn.conversation_id != one.conversation_id
@@ -152,7 +152,7 @@ async def test_of_two_continuations_of_one_response_one_stays_and_one_forks(crow
 async def test_of_eight_continuations_of_one_response_one_stays_and_seven_fork(crowd: Crowd, db: Database) -> None:
     """Each in a conversation of its own, none lost."""
     one = await talk(db, WORK, "one")
-    jobs = [admission(After(one.id), f"number {i}") for i in range(8)]
+    jobs = [admitting(After(one.id), f"number {i}") for i in range(8)]
     admitted = await race(crowd, jobs, at=LOCK)
     places = [a.turn.conversation_id for a in admitted]
     assert len(set(places)) == 8
@@ -163,7 +163,7 @@ async def test_of_eight_continuations_of_one_response_one_stays_and_seven_fork(c
 async def test_turns_admitted_at_once_by_name_stand_in_one_line(crowd: Crowd, db: Database) -> None:
     """The first has read the conversation and not yet drawn its number when the second comes."""
     await talk(db, WORK, "one")
-    first, second = await interleave(crowd, admission(WORK, "first"), admission(WORK, "second"), at=["draw_turn"])
+    first, second = await interleave(crowd, admitting(WORK, "first"), admitting(WORK, "second"), at=["draw_turn"])
     assert (first.turn.n, second.turn.n) == (2, 3)
     assert second.turn.parent_turn == first.turn.id
 
@@ -172,7 +172,7 @@ async def test_of_two_that_would_rather_be_rejected_than_wait_one_is_admitted(cr
     """The first has seen an idle conversation and not yet made it busy when the second looks."""
     await talk(db, WORK, "one")
     first, second = await interleave(
-        crowd, admission(WORK, "first", busy="reject"), admission(WORK, "second", busy="reject"), at=["draw_turn"]
+        crowd, admitting(WORK, "first", busy="reject"), admitting(WORK, "second", busy="reject"), at=["draw_turn"]
     )
     assert isinstance(first, Admission)
     assert isinstance(second, Conflict)
@@ -181,7 +181,7 @@ async def test_of_two_that_would_rather_be_rejected_than_wait_one_is_admitted(cr
 async def test_nothing_is_admitted_to_a_conversation_that_is_deleted_meanwhile(crowd: Crowd, db: Database) -> None:
     """The response id was known when it was named, and is not when the place is chosen."""
     one = await talk(db, WORK, "one")
-    admitted, _ = await interleave(crowd, admission(After(one.id), "two"), _delete, at=LOCK)
+    admitted, _ = await interleave(crowd, admitting(After(one.id), "two"), _delete, at=LOCK)
     [(deleted_at,)] = await rows(db, "select deleted_at from conversations")
     if isinstance(admitted, Admission):
         assert admitted.turn.created_at <= deleted_at
@@ -218,8 +218,8 @@ async def test_a_clients_retry_that_meets_the_first_on_its_way_in_is_the_same_tu
     """The first has not committed when the second looks for it."""
     known = (await talk(db, WORK)).id
     target: Target = {"by name": WORK, "by response id": After(known), "by nothing": Fresh()}[how]
-    first = admission(target, "and?", request_hash="h")
-    retry = admission(target, "and?", request_hash="h", retry=True)
+    first = admitting(target, "and?", request_hash="h")
+    retry = admitting(target, "and?", request_hash="h", retry=True)
     one, other = await interleave(crowd, first, retry, at=["add_turn"])
     assert (one.turn.id, one.fresh, other.fresh) == (other.turn.id, True, False)
 
@@ -236,12 +236,12 @@ async def test_a_picture_that_is_sent_again_while_it_is_purged_elsewhere_stays(
         input=Input((draft(Message("user", (Image(blob=picture.sha256),))),)),
         blobs=(picture,),
     )
-    old = await db.write(turns.admit, sent, N1)
+    old = await db.write(admission.admit, sent, N1)
     assert old.lease is not None
     await end(db, old.lease)
     await db.write(directory.delete, ALICE, ById(old.turn.conversation_id))
     purge = partial(trash.purge, principal=ALICE, conversation_id=old.turn.conversation_id)
-    again = partial(turns.admit, submission=structs.replace(sent, turn_id=new_turn_id()))
+    again = partial(admission.admit, submission=structs.replace(sent, turn_id=new_turn_id()))
     both: list[Callable[[Tx], Coroutine[Any, Any, Any]]] = [again, purge] if at == "add_turn" else [purge, again]
     outcomes = await interleave(crowd, *both, at=[at])
     assert [outcome for outcome in outcomes if isinstance(outcome, BaseException)] == []
@@ -253,7 +253,7 @@ async def test_a_picture_that_is_sent_again_while_it_is_purged_elsewhere_stays(
 
 async def test_of_eight_claimers_one_gets_the_turn(crowd: Crowd, db: Database) -> None:
     """All eight stand before the conversation's lock; one comes out with the lease, the others with nothing."""
-    waiting = (await db.write(turns.admit, submission(WORK, "one"))).turn
+    waiting = (await db.write(admission.admit, submission(WORK, "one"))).turn
     await enter(db, N1)
     await enter(db, N2)
     jobs = [partial(_claim, conversation_id=waiting.conversation_id, node=(N1, N2)[i % 2]) for i in range(8)]
@@ -358,7 +358,7 @@ async def test_what_is_admitted_while_a_turn_ends_is_started_by_its_admission(cr
     """The end has been written and not yet committed: the admission waits, finds nothing running, and starts."""
     lease = await start(db, WORK, "one")
     ending, admitted = await interleave(
-        crowd, partial(_finish, lease=lease), admission(WORK, "two", node=N1), at=["any_open"]
+        crowd, partial(_finish, lease=lease), admitting(WORK, "two", node=N1), at=["any_open"]
     )
     assert not ending.more
     assert admitted.lease is not None
@@ -369,7 +369,7 @@ async def test_what_is_admitted_before_a_turn_ends_is_seen_by_its_end(crowd: Cro
     """The admission has found a running turn and not yet committed: the end waits, and says that more is there."""
     lease = await start(db, WORK, "one")
     admitted, ending = await interleave(
-        crowd, admission(WORK, "two", node=N1), partial(_finish, lease=lease), at=["claim_turn"]
+        crowd, admitting(WORK, "two", node=N1), partial(_finish, lease=lease), at=["claim_turn"]
     )
     assert admitted.lease is None
     assert ending.more
@@ -389,7 +389,7 @@ async def _cancel(tx: Tx, turn_id: TurnId) -> Any:
 async def steered(db: Database) -> tuple[Lease, TurnId]:
     """A running turn, and an input that wants to join it."""
     lease = await start(db, WORK, "one")
-    return lease, (await db.write(turns.admit, submission(WORK, "also", busy="steer"))).turn.id
+    return lease, (await db.write(admission.admit, submission(WORK, "also", busy="steer"))).turn.id
 
 
 async def test_an_input_cancelled_while_it_is_about_to_join_is_not_said(crowd: Crowd, db: Database) -> None:
@@ -415,7 +415,7 @@ async def test_a_wish_to_cancel_follows_an_input_that_joins_meanwhile(crowd: Cro
 async def test_what_follows_an_input_that_joins_meanwhile_follows_its_host(crowd: Crowd, db: Database) -> None:
     """The input was waiting when it was named and is part of the host, at the tip, when the place is chosen."""
     lease, also = await steered(db)
-    following, _ = await interleave(crowd, admission(After(also), "two"), partial(_absorb, lease=lease), at=LOCK)
+    following, _ = await interleave(crowd, admitting(After(also), "two"), partial(_absorb, lease=lease), at=LOCK)
     assert isinstance(following, Admission)
     assert following.turn.conversation_id == lease.turn.conversation_id
     came_first = also if db.dialect == "sqlite" else lease.turn.id  # on SQLite it was admitted before the joining
@@ -515,7 +515,7 @@ class Crew:
         busy = self.dice.choice(["queue", "queue", "steer", "interrupt", "reject"])
         key = f"key-{self.dice.randrange(50)}" if self.dice.random() < 0.3 else None
         node = self.dice.choice([None, N1, N2])
-        admitted = await db.write(turns.admit, submission(target, "said", busy=busy, dedup_key=key), node)
+        admitted = await db.write(admission.admit, submission(target, "said", busy=busy, dedup_key=key), node)
         self.known.append(admitted.turn.id)
         if admitted.lease is not None:
             self.leases.append(admitted.lease)
@@ -562,7 +562,7 @@ class Crew:
 
     async def tend(self, db: Database) -> None:
         body = self.dice.choice([Note("noted"), Compaction(0, "in short")])
-        await db.write(turns.admit, upkeep(Slug(f"talk-{self.dice.randrange(3)}"), body), N1)
+        await db.write(admission.admit, upkeep(Slug(f"talk-{self.dice.randrange(3)}"), body), N1)
 
     async def die(self, db: Database) -> None:
         await db.write(nodes.renew, self.dice.choice([N1, N2]), self.dice.choice([-1.0, 600.0]))

@@ -29,7 +29,7 @@ from legato.domain.handles import ById, Slug
 from legato.domain.ids import ConversationId, NodeId, PrincipalId, new_id
 from legato.domain.turns import After, Failure, Input, Lease, Outcome, Submission
 from legato.errors import BadInput
-from legato.store import directory, log, nodes, search, turns
+from legato.store import admission, directory, log, nodes, search, turns
 from legato.store.database import Database, Tx
 from legato.store.migrate import migrations
 from legato.store.search import PAGE, STRETCH, Hit
@@ -51,9 +51,9 @@ async def begin(db: Database, name: str, bodies: Iterable[AnyBody], principal: P
     """A turn that has its input and still runs."""
     await db.write(nodes.start, NODE, 600.0, alone=False)
     given_ = Input(tuple(draft(body) for body in bodies))
-    admission = await db.write(turns.admit, Submission(principal=principal, target=Slug(name), input=given_), NODE)
-    assert admission.lease is not None
-    return admission.lease
+    admitted = await db.write(admission.admit, Submission(principal=principal, target=Slug(name), input=given_), NODE)
+    assert admitted.lease is not None
+    return admitted.lease
 
 
 async def write(
@@ -417,7 +417,7 @@ async def test_what_was_compacted_or_undone_is_still_found(db: Database) -> None
     for body in (Compaction(2, "a summary"), Rewind(0)):
         given_ = Input((draft(body),))
         upkeep = Submission(principal=ALICE, target=ById(conversation), input=given_, kind="upkeep")
-        await db.write(turns.admit, upkeep, NODE)
+        await db.write(admission.admit, upkeep, NODE)
     await index(db)
     assert await db.read(log.read_transcript, conversation) == []
     assert places(await find(db, "plan")) == [(conversation, 2), (conversation, 1)]
@@ -427,7 +427,7 @@ async def test_what_upkeep_posted_is_found(db: Database) -> None:
     conversation = await write(db, "c", "hello")
     given_ = Input((draft(said("posted by a client")), draft(Setup("agent", "model"))))
     upkeep = Submission(principal=ALICE, target=ById(conversation), input=given_, kind="upkeep")
-    await db.write(turns.admit, upkeep, NODE)
+    await db.write(admission.admit, upkeep, NODE)
     await index(db)
     assert places(await find(db, "posted")) == [(conversation, 2)]
 
@@ -451,8 +451,8 @@ async def test_a_turn_that_never_began_says_nothing(db: Database) -> None:
     """Cancelled while it waited: its input never came into the log."""
     lease = await begin(db, "c", [said("first")])
     waiting = Submission(principal=ALICE, target=Slug("c"), input=Input((draft(said("never heard")),)))
-    admission = await db.write(turns.admit, waiting, NODE)
-    await db.write(turns.cancel, ALICE, admission.turn.id)
+    admitted = await db.write(admission.admit, waiting, NODE)
+    await db.write(turns.cancel, ALICE, admitted.turn.id)
     await db.write(turns.finish, lease, Outcome(status="done"))
     await index(db)
     assert await found(db, "never heard") == []
@@ -465,11 +465,11 @@ async def test_a_fork_adds_only_what_it_says_itself(db: Database) -> None:
     await db.write(turns.finish, lease, Outcome(status="done"))
     parent = await write(db, "c", "common onward")
     again = Submission(principal=ALICE, target=After(lease.turn.id), input=Input((draft(said("common fork")),)))
-    admission = await db.write(turns.admit, again, NODE)
-    assert admission.lease is not None
-    await db.write(turns.finish, admission.lease, Outcome(status="done"))
+    admitted = await db.write(admission.admit, again, NODE)
+    assert admitted.lease is not None
+    await db.write(turns.finish, admitted.lease, Outcome(status="done"))
     await index(db)
-    fork = admission.turn.conversation_id
+    fork = admitted.turn.conversation_id
     assert fork != parent
     assert places(await find(db, "common")) == [(fork, 2), (parent, 2), (parent, 1)]
 
@@ -553,7 +553,7 @@ async def test_an_input_that_joined_a_running_turn_is_found_once_and_in_its_plac
     """Steering: said after the turn's own input and before its answer, and so it is found between them."""
     lease = await begin(db, "c", [said("needle one")])
     steer = Submission(principal=ALICE, target=Slug("c"), input=Input((draft(said("needle two")),)), busy="steer")
-    await db.write(turns.admit, steer, NODE)
+    await db.write(admission.admit, steer, NODE)
     await db.write(turns.absorb, lease)
     await index(db)
     await db.write(turns.finish, lease, Outcome(status="done"), [draft(said("needle three"))])

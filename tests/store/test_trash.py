@@ -17,7 +17,7 @@ from legato.domain.handles import Address, ById, Slug
 from legato.domain.ids import ConversationId
 from legato.domain.turns import After, Fresh, Input, Submission
 from legato.errors import ConversationBusy, UnknownHandle
-from legato.store import blobs, directory, search, trash, turns
+from legato.store import admission, blobs, directory, search, trash, turns
 from legato.store.database import Database
 from legato.store.verify import verify
 
@@ -74,7 +74,7 @@ async def test_what_was_deleted_comes_back_with_its_names_and_all_that_was_said(
     for handle in (ById(here), WORK, CHAT):
         assert await db.read(directory.find, ALICE, handle) == before
     assert await transcript(db, here) == ["remember me", "REMEMBER ME"]
-    assert (await db.write(turns.admit, _submission(After(turn.id)), N1)).turn.conversation_id == here
+    assert (await db.write(admission.admit, _submission(After(turn.id)), N1)).turn.conversation_id == here
     assert await db.read(trash.deleted, ALICE, 10) == []
     await check(db)
 
@@ -300,10 +300,10 @@ async def _rich(db: Database) -> ConversationId:
 
 async def _attached(db: Database, *given: Blob) -> ConversationId:
     drafts = (said("look"), *(draft(Message("user", (Image(blob=blob.sha256),))) for blob in given))
-    admission = await db.write(turns.admit, Submission(principal=ALICE, target=Fresh(), input=Input(drafts)), None)
-    lease = await db.write(turns.claim, admission.turn.conversation_id, N1)
+    admitted = await db.write(admission.admit, Submission(principal=ALICE, target=Fresh(), input=Input(drafts)), None)
+    lease = await db.write(turns.claim, admitted.turn.conversation_id, N1)
     await end(db, lease, DONE)
-    return admission.turn.conversation_id
+    return admitted.turn.conversation_id
 
 
 def _submission(target: Any) -> Submission:

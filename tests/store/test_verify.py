@@ -23,7 +23,7 @@ from legato.domain.handles import ById, Slug
 from legato.domain.ids import ConversationId, NodeId
 from legato.domain.turns import Input, Outcome, Submission
 from legato.errors import StoreUnavailable, UnknownHandle
-from legato.store import directory, nodes, turns
+from legato.store import admission, directory, nodes, turns
 from legato.store.database import Database, Row
 from legato.store.postgres import Postgres, PostgresTx
 from legato.store.sqlite import Sqlite
@@ -128,9 +128,9 @@ async def test_verify_runs_beside_a_living_gateway(copy: Any) -> None:
             while not stop:
                 given = Input((draft(Message("user", (Text("yes?"),))),))
                 submission = Submission(principal=story.ALICE, target=Slug("busy"), input=given)
-                admission = await db.write(turns.admit, submission, node)
-                assert admission.lease is not None
-                await db.write(turns.finish, admission.lease, Outcome(status="done"), [story.answer("yes")])
+                admitted = await db.write(admission.admit, submission, node)
+                assert admitted.lease is not None
+                await db.write(turns.finish, admitted.lease, Outcome(status="done"), [story.answer("yes")])
                 moved.set()
 
         async with asyncio.TaskGroup() as group:

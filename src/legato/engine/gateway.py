@@ -38,8 +38,8 @@ from legato.engine.roster import Cast, Roster
 from legato.engine.upkeep import Upkeep
 from legato.engine.worker import Worker
 from legato.errors import BadInput
+from legato.store import admission, directory, inbox, log, requests, turns
 from legato.store import blobs as store_blobs
-from legato.store import directory, inbox, log, requests, turns
 from legato.store.database import Database, Hint, Tx
 from legato.store.inbox import Due, Received
 from legato.store.turns import Ending
@@ -91,10 +91,10 @@ class Gateway(Upkeep):
 
     async def _admit(self, submission: Submission) -> Turn:
         with self._worker.room() as node:
-            admission: Admission = await self._db.write(turns.admit, submission, node)
-            if admission.lease is not None:
-                self._worker.start(admission.lease)
-        return self._tell_of(admission, node)
+            admitted: Admission = await self._db.write(admission.admit, submission, node)
+            if admitted.lease is not None:
+                self._worker.start(admitted.lease)
+        return self._tell_of(admitted, node)
 
     async def receive(
         self,
@@ -117,21 +117,21 @@ class Gateway(Upkeep):
 
         return await self._worker.detach(receive())
 
-    def _tell_of(self, admission: Admission, node: NodeId | None) -> Turn:
+    def _tell_of(self, admitted: Admission, node: NodeId | None) -> Turn:
         """Let everybody know whom a turn that was admitted concerns."""
-        for turn_id in admission.stopped:
+        for turn_id in admitted.stopped:
             self._worker.stop(turn_id)
             self._db.tell(Hint("cancel", turn_id))
-        if node is None and not admission.turn.ended:  # no room here: whoever has some takes it
-            self._worker.offer(admission.turn.conversation_id)
-            self._db.tell(Hint("queued", admission.turn.conversation_id))
-        if admission.turn.kind == "upkeep":
+        if node is None and not admitted.turn.ended:  # no room here: whoever has some takes it
+            self._worker.offer(admitted.turn.conversation_id)
+            self._db.tell(Hint("queued", admitted.turn.conversation_id))
+        if admitted.turn.kind == "upkeep":
             self._worker.index_soon()
-        if admission.fresh:
+        if admitted.fresh:
             metrics.ADMITTED.inc()
-            self._live.nudge(admission.turn.conversation_id)
-            self._db.tell(Hint("admitted", admission.turn.conversation_id))
-        return admission.turn
+            self._live.nudge(admitted.turn.conversation_id)
+            self._db.tell(Hint("admitted", admitted.turn.conversation_id))
+        return admitted.turn
 
     async def repeated(self, principal: PrincipalId, dedup: Dedup | None) -> bool:
         """Whether a request was carried out before; one with the same key and another content is refused."""
@@ -139,7 +139,7 @@ class Gateway(Upkeep):
 
     async def admitted(self, principal: PrincipalId, dedup: Dedup | None) -> Turn | None:
         """The turn that a request was admitted as before."""
-        return await self._db.read(turns.repeated, principal, dedup) if dedup is not None else None
+        return await self._db.read(admission.repeated, principal, dedup) if dedup is not None else None
 
     async def ephemeral(self, submission: Submission) -> Ephemeral:
         """A turn that leaves nothing behind; the conversation it names is read, not written."""
@@ -150,7 +150,7 @@ class Gateway(Upkeep):
         given, view, slug = submission.input, None, None
         turn = _unsaved(submission, found[0].id if found else new_conversation_id())
         if found is not None:
-            given, view, slug = turns.with_choices(given, found[0]), found[1], await self.slug(turn)
+            given, view, slug = admission.with_choices(given, found[0]), found[1], await self.slug(turn)
             view = structs.replace(view, entries=tuple(await self._with_bytes(submission.principal, view.entries)))
         cast = self.roster.cast(given.options.agent)
         return Ephemeral(structs.replace(turn, input=given), slug, cast, view, self._worker.compactor)

@@ -13,7 +13,7 @@ from legato.domain.handles import Address, ById
 from legato.domain.ids import ConversationId, NodeId, PrincipalId
 from legato.domain.turns import Admission, Submission
 from legato.errors import UnknownHandle
-from legato.store import directory, turns
+from legato.store import admission, directory
 from legato.store.database import Tx, one
 
 Due = Callable[[float, float], bool]
@@ -44,7 +44,7 @@ async def receive(
     await tx.run("spoken", address=address.value)
     if left is not None:
         await tx.run("remember_previous", address=address.value, previous=left)
-    return Received(await turns.admit(tx, submission, node), left)
+    return Received(await admission.admit(tx, submission, node), left)
 
 
 async def take(tx: Tx, key: MessageKey) -> bool:

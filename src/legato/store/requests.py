@@ -13,7 +13,7 @@ from legato.domain.handles import ById
 from legato.domain.ids import ConversationId, PrincipalId
 from legato.domain.turns import Dedup
 from legato.errors import DedupMismatch
-from legato.store import directory, turns
+from legato.store import admission, directory
 from legato.store.database import Tx, one
 
 
@@ -46,7 +46,7 @@ async def once(
 async def repeated(tx: Tx, principal: PrincipalId, dedup: Dedup) -> bool:
     """Whether a request was carried out, with a turn or without; another under its key is refused."""
     made = await _made(tx, principal, dedup)
-    return made is not None or await turns.repeated(tx, principal, dedup) is not None
+    return made is not None or await admission.repeated(tx, principal, dedup) is not None
 
 
 async def _made(tx: Tx, principal: PrincipalId, dedup: Dedup) -> ConversationId | None:
