@@ -235,6 +235,10 @@ def test_the_owner_is_served(route: tuple[str, str], client: httpx.Client, thing
     for row in rows(things)[route]:
         answer = send(client, route[0], row)
         assert answer.status_code == row.owner, (row, answer)
+        if "{id}" in route[1] and route[1].startswith(
+            ("/v1/conversations", "/v1/responses", "/v1/runs", "/api/sessions")
+        ):
+            assert answer.headers["X-Legato-Conversation"].startswith("conv_"), row
 
 
 def test_a_stranger_is_told_nothing_and_changes_nothing(

@@ -1,11 +1,13 @@
 """Runs and sessions, for clients of the Hermes API server: the same turns and conversations, in the older words."""
 
 import json
-from urllib.parse import quote
+import socket
+from urllib.parse import quote, urlsplit
 
 import httpx
 import pytest
 
+from api.server import Server
 from api.wire import Json, ask, conversation_of, conversations, get, ok, raw_events, refused, said_in, seen
 
 SESSION = "X-Hermes-Session-Id"
@@ -26,6 +28,89 @@ def told(client: httpx.Client, method: str, path: str, **body: object) -> list[t
             answer.read()
         assert answer.status_code == 200, answer.text
         return [(name, json.loads(data)) for name, data in raw_events(answer)]
+
+
+# -- session headers
+
+
+def test_a_history_that_is_sent_again_under_a_session_header_is_not_said_again(client: httpx.Client) -> None:
+    """On every route that takes the header: what follows the last thing that the assistant said or called is new."""
+    call = {"type": "function_call", "call_id": "call_1", "name": "look", "arguments": "{}"}
+    output = {"type": "function_call_output", "call_id": "call_1", "output": "found"}
+    for path in ("/v1/responses", "/v1/runs"):
+        headers = {SESSION: f"resent {path}"}
+        history: list[Json] = []
+        for n, new in enumerate(
+            ([{"role": "user", "content": "reply only one"}], [call, output], [{"role": "user", "content": "two"}])
+        ):
+            history += new
+            answer = client.post(path, json={"input": history}, headers=headers)
+            assert answer.status_code in (200, 202), answer.text
+            conversation = answer.headers["X-Legato-Conversation"]
+            turn = answer.json().get("run_id") or answer.json()["id"]
+            told(client, "GET", f"/v1/runs/{turn}/events")
+            text = get(client, f"/v1/runs/{turn}")["output"]
+            history.append({"role": "assistant", "content": text})
+            assert len(get(client, f"/v1/conversations/{conversation}/items")["data"]) == 2 * n + 2
+        assert len(get(client, f"/v1/conversations/{conversation}/items")["data"]) == 6
+
+
+def test_a_history_beside_the_input_begins_a_conversation(client: httpx.Client) -> None:
+    """As on the Hermes server, on runs and on responses; in a session the log is the history."""
+    history = [{"role": "user", "content": "earlier"}, {"role": "assistant", "content": "so it was"}]
+    answer = ask(client, "now", conversation_history=history)
+    assert seen(answer) == (3, "earlier", "now")
+    first = run(client, "now", conversation_history=history)
+    told(client, "GET", f"/v1/runs/{first['run_id']}/events")
+    assert seen(get(client, f"/v1/runs/{first['run_id']}")["output"]) == (3, "earlier", "now")
+    for n in (1, 3):
+        again = run(client, f"number {n}", session_id="with a history", conversation_history=history)
+        told(client, "GET", f"/v1/runs/{again['run_id']}/events")
+        assert seen(get(client, f"/v1/runs/{again['run_id']}")["output"])[0] == n
+
+
+def test_a_session_header_goes_with_a_previous_response_of_the_same_conversation(client: httpx.Client) -> None:
+    """Clients that send theirs with every request are continued; of two conversations none is guessed."""
+    headers = {SESSION: "both at once"}
+    first = ask(client, "one", headers)
+    second = ask(client, "two", headers, previous_response_id=first["id"])
+    assert conversation_of(second) == conversation_of(first)
+    assert seen(second) == (3, "one", "two")
+    elsewhere = ask(client, "elsewhere")
+    answer = client.post("/v1/responses", json={"input": "x", "previous_response_id": elsewhere["id"]}, headers=headers)
+    refused(answer, 400, "mutually_exclusive_parameters", "previous_response_id")
+
+
+def test_blanks_around_a_header_are_no_part_of_it(server: Server) -> None:
+    """Proxies and hand-written clients leave some; HTTP says that they do not count."""
+    address = urlsplit(server.url)
+    places = set()
+    for value in ("blank", "blank ", " blank\t "):
+        body = b'{"input": "hello"}'
+        head = (
+            f"POST /v1/responses HTTP/1.1\r\nHost: {address.netloc}\r\nAuthorization: Bearer {server.key}\r\n"
+            f"X-Hermes-Session-Id: {value}\r\nX-Legato-Busy: queue \r\nConnection: close\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n"
+        )
+        with socket.create_connection((address.hostname, address.port), 30) as wire:
+            wire.sendall(head.encode() + body)
+            answer = b"".join(iter(lambda: wire.recv(65536), b""))
+        assert answer.startswith(b"HTTP/1.1 200"), answer
+        assert b"x-hermes-session-id: blank\r\n" in answer.lower()
+        places.add(conversation_of(json.loads(answer.partition(b"\r\n\r\n")[2])))
+    assert len(places) == 1
+
+
+def test_a_chat_is_told_what_to_send_back_to_go_on(client: httpx.Client) -> None:
+    """A client of the Hermes server goes on by the session id that an answer carries, plain or streamed."""
+    first = client.post("/v1/chat/completions", json={"messages": [{"role": "user", "content": "one"}]})
+    session = first.headers[SESSION]
+    assert session == first.headers["X-Legato-Conversation"]
+    body = {"messages": [{"role": "user", "content": "two"}], "stream": True}
+    with client.stream("POST", "/v1/chat/completions", json=body, headers={SESSION: session}) as second:
+        second.read()
+    assert second.headers[SESSION] == second.headers["X-Legato-Conversation"] == session
+    assert [line.partition(": ")[0] for line in said_in(client, session)] == ["user", "assistant"] * 2
 
 
 # -- runs

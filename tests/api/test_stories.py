@@ -716,6 +716,21 @@ def test_a_retry_joins_only_its_own_kind(client: httpx.Client, stranger: httpx.C
     assert ask(client, "one", conversation="retried")["id"] != first["id"]
 
 
+def test_a_retry_of_what_was_taken_back_is_said_anew(client: httpx.Client) -> None:
+    """By undo, or with its whole conversation: nobody is answered with what is no longer there."""
+    retry = {"x-stainless-retry-count": "1"}
+    zero = ask(client, "zero", conversation="took-back")
+    first = ask(client, "one", conversation="took-back")
+    post(client, "/v1/conversations/took-back/rewind", to=zero["id"])
+    again = ask(client, "one", retry, conversation="took-back")
+    assert again["id"] != first["id"]
+    assert seen(again) == (3, "zero", "one")
+    ok(client.delete("/v1/conversations/took-back"))
+    anew = ask(client, "one", retry, conversation="took-back")
+    assert conversation_of(anew) != conversation_of(again)
+    assert seen(anew) == (1, "one", "one")
+
+
 # -- 7. without any name
 
 

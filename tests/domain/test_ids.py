@@ -17,11 +17,11 @@ def test_an_id_is_its_prefix_and_128_bits() -> None:
 
 def test_ids_of_turns_are_in_the_order_of_time(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = []
-    for moment in (1.0, 1_700_000_000.5, 1_700_000_001.25, 4_294_967_295.0):
+    for moment in (1.0, 1_700_000_000.5, 1_700_000_000.5001, 1_700_000_001.25, 4_294_967_295.0):
         monkeypatch.setattr("time.time", lambda moment=moment: moment)
         drawn.append(new_turn_id())
     assert drawn == sorted(drawn)
-    assert all(re.fullmatch("resp_[0-9a-f]{40}", each) for each in drawn)
+    assert all(re.fullmatch("resp_[0-9a-f]{44}", each) for each in drawn)
 
 
 def test_threads_draw_different_ids() -> None:

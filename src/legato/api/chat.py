@@ -25,8 +25,8 @@ from legato.api.create_chat import (
 )
 from legato.api.door import Call
 from legato.api.sse import EventStream
-from legato.api.submitting import headers_of, submit, target_of, unstored
-from legato.api.wire import DONE, answer, data_line, failed, turn_failed
+from legato.api.submitting import place_of_news, submit, target_of, unstored
+from legato.api.wire import DONE, MissingParameter, answer, data_line, failed, turn_failed
 from legato.domain import fingerprint
 from legato.domain.entries import (
     AnyBody,
@@ -61,22 +61,23 @@ async def create(call: Call) -> Response:
     submission = await _submission(call, body)
     usage = body.stream_options is not None and bool(body.stream_options.include_usage)
     if body.store is False:
-        run, headers = await unstored(call, submission)
+        run = await unstored(call, submission)
         if body.stream:
             said = ([event] async for event in run.events())
-            return EventStream(_chunks(run.turn, said, partial(_over, run), usage), headers)
-        return _answered(await run.told(), headers)
+            return EventStream(_chunks(run.turn, said, partial(_over, run), usage))
+        return _answered(await run.told())
     turn = await submit(call, submission)
-    headers = headers_of(call, turn, submission)
+    if not call.sessions:  # a client that goes on by sending it back is in this very conversation
+        call.place["X-Hermes-Session-Id"] = turn.conversation_id
     if body.stream:
-        return EventStream(_followed(call.gateway, turn, usage), headers)
-    return _answered(await call.gateway.answered(turn), headers)
+        return EventStream(_followed(call.gateway, turn, usage))
+    return _answered(await call.gateway.answered(turn))
 
 
-def _answered(told: Told, headers: dict[str, str]) -> Response:
+def _answered(told: Told) -> Response:
     if told.turn.failure is not None:
         raise turn_failed(told.turn.failure)
-    return answer(_completion(told.turn, told.entries), headers=headers)
+    return answer(_completion(told.turn, told.entries))
 
 
 # -- what is brought
@@ -125,7 +126,7 @@ def _tool(given: FunctionSpec) -> Tool:
 async def _target(call: Call, body: CreateChat, drafts: list[Draft]) -> tuple[Target, list[Draft], str | None]:
     """Where the turn goes, what it brings, and the fingerprint of everything that was sent. A client that names no
     conversation is in the one whose history it sends again, word for word; otherwise in a new one."""
-    place = _place_of_news(drafts)
+    place = place_of_news(drafts)
     target = await target_of(call, body)
     if not isinstance(target, Fresh):
         return target, drafts[place:], None
@@ -157,7 +158,7 @@ def _bodies(message: ChatMessage, param: str) -> Iterator[AnyBody]:
         yield ToolResult(message.tool_call_id, _text(message, param))
         return
     if message.content is None and message.role != "assistant":
-        raise BadInput(f"Missing required parameter: '{param}.content'.", param=f"{param}.content")
+        raise MissingParameter.named(f"{param}.content")
     parts = _parts(message.content, f"{param}.content")
     if message.refusal:
         parts += (Text(message.refusal, refusal=True),)
@@ -196,16 +197,6 @@ def _part(part: dict[str, Any], param: str) -> Part:
 def _text(message: ChatMessage, param: str) -> str:
     parts = _parts(message.content, f"{param}.content")
     return "".join(part.text for part in parts if isinstance(part, Text))
-
-
-def _place_of_news(drafts: list[Draft]) -> int:
-    """Where what is new begins: after the last thing the assistant said or called."""
-    said = [
-        place
-        for place, d in enumerate(drafts)
-        if isinstance(d.body, ToolCall) or (isinstance(d.body, Message) and d.body.role == "assistant")
-    ]
-    return said[-1] + 1 if said else 0
 
 
 # -- what is told
@@ -338,6 +329,8 @@ def _legato(turn: Turn) -> dict[str, str]:
 
 
 def _finish_reason(turn: Turn, cut: CutBy | None, *, called: bool) -> str:
+    if turn.status == "cancelled":  # of the words that chats have for an end, the one for an answer that is not whole
+        return "length"
     if cut is not None and turn.status == "done":
         return {"max_output_tokens": "length", "content_filter": "content_filter"}[cut]
     return "tool_calls" if called else "stop"

@@ -106,8 +106,7 @@ async def receipt(call: Call) -> Response:
             "folded": seen.folded,
             "hidden": seen.hidden,
             "left_out": left_out,
-        },
-        headers={"X-Legato-Conversation": turn.conversation_id},
+        }
     )
 
 

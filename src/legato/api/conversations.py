@@ -17,7 +17,7 @@ from legato.api.response import usage_object
 from legato.api.sse import EventStream
 from legato.api.stream import ResponseStream
 from legato.api.submitting import replayed
-from legato.api.wire import answer, named_event
+from legato.api.wire import MissingParameter, answer, named_event
 from legato.domain.conversations import Conversation, Described
 from legato.domain.entries import Entry
 from legato.domain.grams import shortened, snippet
@@ -88,6 +88,7 @@ async def create(call: Call) -> Response:
         await call.gateway.add(
             call.caller.principal, ById(made.conversation.id), [d.body for d in drafts], dedup=brought
         )
+    call.is_about(made.conversation.id)
     return answer(shown(made.conversation), headers=replayed(not made.fresh))
 
 
@@ -207,7 +208,7 @@ async def search(call: Call) -> Response:
     """`GET /v1/search`: what was said, wherever it was said, newest first."""
     query = call.query("q")
     if query is None:
-        raise BadInput("Missing required parameter: 'q'.", param="q")
+        raise MissingParameter.named("q")
     hits = await call.gateway.search(call.caller.principal, query, call.limit())
     data = [
         {
@@ -232,7 +233,7 @@ async def events(call: Call) -> Response:
         after, seen = (await call.gateway.last_ended(conversation)), -1
     else:
         after, seen = _cursor(last_seen)
-    return EventStream(_told(call, conversation, after, seen), {"X-Legato-Conversation": conversation.id})
+    return EventStream(_told(call, conversation, after, seen))
 
 
 async def _told(call: Call, conversation: Conversation, after: int, seen: int) -> AsyncGenerator[bytes, None]:
@@ -287,6 +288,7 @@ async def fork(call: Call) -> Response:
     conversation = await find(call)
     at = await _position(call, body.at, "at") if body.at is not None else None
     made = await call.gateway.fork(call.caller.principal, ById(conversation.id), at, dedup=call.dedup)
+    call.is_about(made.conversation.id)
     return answer(shown(made.conversation), headers=replayed(not made.fresh))
 
 
@@ -401,7 +403,9 @@ def _in_trash(given: str, param: str = "conversation_id") -> ConversationId:
 
 async def find(call: Call) -> Conversation:
     """The conversation that the path names, by its id or its slug."""
-    return await call.gateway.find(call.caller.principal, parse_name(call.path("id"), param="conversation_id"))
+    found = await call.gateway.find(call.caller.principal, parse_name(call.path("id"), param="conversation_id"))
+    call.is_about(found.id)
+    return found
 
 
 def shown(conversation: Conversation) -> dict[str, Any]:

@@ -84,6 +84,7 @@ class CreateResponse(Struct):
     model: ModelName | None = None
     conversation: str | ConversationRef | None = None
     previous_response_id: str | None = None
+    conversation_history: list[items.GivenItem] | None = None
     instructions: str | None = None
     stream: bool | None = None
     background: bool | None = None

@@ -21,6 +21,7 @@ from starlette.responses import Response
 
 from legato.api.wire import Caller, bearer, decode_body, read_body
 from legato.domain.handles import ById, External, parse_external
+from legato.domain.ids import ConversationId
 from legato.domain.turns import Busy, Dedup
 from legato.engine.care import Care
 from legato.engine.exchange import Exchange
@@ -85,6 +86,10 @@ class Call:
         self.raw = b""
         self.place: dict[str, str] = {}  # headers that say what this request is about, once that is known
 
+    def is_about(self, conversation_id: ConversationId, **more: str) -> None:
+        """From here on every answer, a refusal too, says which conversation it is about."""
+        self.place = {"X-Legato-Conversation": conversation_id, **more}
+
     @property
     def gateway(self) -> Gateway:
         return self.api.gateway
@@ -144,7 +149,7 @@ class Call:
 
     @property
     def about(self) -> dict[str, str]:
-        """What a refusal still says of the conversation; a session header that is none is not repeated."""
+        """What every answer says of the conversation; a session header that is none is not repeated."""
         with suppress(BadInput):
             if self.sessions:
                 return {**self.session_echo, **self.place}
@@ -208,8 +213,9 @@ def whole(text: str) -> int | None:
 
 async def admit(api: Api, request: Request) -> Call:
     """Let a request in, or say why not."""
-    # looked up a dozen times, so decoded once; of a header that came twice the first counts
-    headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in reversed(request.scope["headers"])}
+    # looked up a dozen times, so decoded once; of a header that came twice the first counts; blanks are no part of one
+    given = reversed(request.scope["headers"])
+    headers = {name.decode("latin-1"): value.strip(b" \t").decode("latin-1") for name, value in given}
     api.doorway.check(headers)
     caller = await api.check_key(bearer(headers))
     if caller is None:

@@ -185,11 +185,11 @@ def _behind(api: Api, route: Route):  # type: ignore[no-untyped-def]  # the type
     async def endpoint(request: Request) -> Response:
         call = await admit(api, request)
         try:
-            return await route(call)
+            response = await route(call)
         except LegatoError as error:
             response = refused(request, error)
-            response.headers.update(call.about)
-            return response
+        response.headers.update(call.about)
+        return response
 
     return endpoint
 

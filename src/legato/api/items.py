@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 from msgspec import Meta, Struct
 
-from legato.api.wire import misfit
+from legato.api.wire import MissingParameter, misfit
 from legato.domain.attachments import blob_of, is_inline
 from legato.domain.entries import (
     AnyBody,
@@ -148,7 +148,7 @@ def parse_item(item: dict[str, Any], param: str) -> Draft:
             summary = take(item, GivenCompaction, param).encrypted_content
             return draft(Message("system", (Text(SUMMARY_HEAD + summary),)))
         case None:
-            raise BadInput(f"Missing required parameter: '{param}.type'.", param=f"{param}.type")
+            raise MissingParameter.named(f"{param}.type")
         case _:
             raise BadInput(f"Items of type {kind!r} are not supported.", param=f"{param}.type")
 
@@ -158,8 +158,7 @@ def take(value: Any, kind: type[T], param: str) -> T:
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        message, place = misfit(error)
-        raise BadInput(message, param=f"{param}.{place}" if place else param) from error
+        raise misfit(error, param) from error
 
 
 def _content(content: str | list[dict[str, Any]], param: str) -> tuple[Part, ...]:

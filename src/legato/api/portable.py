@@ -106,7 +106,8 @@ class _Import:
             self.check_size(0)
             self._parcel.take(line)
         except msgspec.ValidationError as error:
-            self._damaged(": ".join(part for part in reversed(misfit(error)) if part))
+            unfit = misfit(error)
+            self._damaged(": ".join(part for part in (unfit.param, unfit.message) if part))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError) as error:
             self._damaged(str(error))
 

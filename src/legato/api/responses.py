@@ -25,7 +25,7 @@ from legato.api.pages import page
 from legato.api.response import DEFAULTS, response_object
 from legato.api.sse import EventStream
 from legato.api.stream import ResponseStream, WireEvent
-from legato.api.submitting import headers_of, submit, target_of, unstored
+from legato.api.submitting import brought, submit, target_of, unstored
 from legato.api.wire import DONE, answer, named_event
 from legato.domain.entries import Tool
 from legato.domain.ids import TurnId
@@ -69,6 +69,12 @@ ASKED = (
 )
 
 
+class UnknownResponse(UnknownTurn):
+    """No response by that id."""
+
+    code = "response_not_found"
+
+
 # -- routes
 
 
@@ -79,18 +85,17 @@ async def create(call: Call) -> Response:
     if body.store is False:
         return await _unstored(call, body, submission)
     turn = await submit(call, submission)
-    headers = headers_of(call, turn, submission)
     if body.stream:
-        return stream_of(call, turn, turn, headers=headers)
+        return stream_of(call, turn, turn)
     told = await (call.gateway.told(turn) if body.background else call.gateway.answered(turn))
-    return answer(shown(told, turn), headers=headers)
+    return answer(shown(told, turn))
 
 
 async def _unstored(call: Call, body: CreateResponse, submission: Submission) -> Response:
     """`store: false`: the same answer, and nothing of it can be read later."""
     if body.background:
         raise BadInput("'background' needs 'store': what is not kept cannot be fetched later.", param="background")
-    run, headers = await unstored(call, submission)
+    run = await unstored(call, submission)
 
     async def chunks() -> AsyncGenerator[bytes, None]:
         stream = ResponseStream()
@@ -105,9 +110,9 @@ async def _unstored(call: Call, body: CreateResponse, submission: Submission) ->
         yield DONE
 
     if body.stream:
-        return EventStream(chunks(), headers)
+        return EventStream(chunks())
     told = await run.told()
-    return answer(response_object(told.turn, told.entries, told.slug), headers=headers)
+    return answer(response_object(told.turn, told.entries, told.slug))
 
 
 async def retrieve(call: Call) -> Response:
@@ -115,11 +120,10 @@ async def retrieve(call: Call) -> Response:
     unheeded.check_include(call)
     turn_id, turn = await find(call)
     asked = await _asked(call, turn_id, turn)
-    headers: dict[str, str] = {"X-Legato-Conversation": turn.conversation_id}
     after = _after(call)
     if call.flag("stream"):
-        return stream_of(call, asked, turn, after=after, headers=headers)
-    return answer(shown(await call.gateway.told(turn), asked), headers=headers)
+        return stream_of(call, asked, turn, after=after)
+    return answer(shown(await call.gateway.told(turn), asked))
 
 
 def _after(call: Call) -> int:
@@ -138,7 +142,7 @@ async def cancel(call: Call) -> Response:
     turn_id, turn = await find(call)
     asked = await _asked(call, turn_id, turn)
     told = await call.gateway.told(await call.gateway.cancel(call.caller.principal, turn.id))
-    return answer(shown(told, asked), headers={"X-Legato-Conversation": turn.conversation_id})
+    return answer(shown(told, asked))
 
 
 async def delete(call: Call) -> Response:
@@ -174,10 +178,13 @@ async def submission_of(call: Call, body: CreateResponse) -> Submission:
         compact_threshold=next((c.compact_threshold for c in body.context_management or ()), None),
         echo=_echo(body) | {"model": cast.name},
     )
+    target = await target_of(call, body)
+    given = items.parse_input(body.input)
+    history = items.parse_input(body.conversation_history or [], "conversation_history")
     return Submission(
         principal=call.caller.principal,
-        target=await target_of(call, body),
-        input=Input(items.parse_input(body.input), options),
+        target=target,
+        input=Input(brought(target, given, history, session=bool(call.sessions)), options),
         busy=call.busy,
         dedup_key=call.dedup_key,
         request_hash=call.request_hash,
@@ -196,9 +203,11 @@ async def find(call: Call) -> tuple[TurnId, Turn]:
     try:
         if "\0" in turn_id:
             raise UnknownTurn()
-        return turn_id, await call.gateway.turn(call.caller.principal, turn_id)
+        turn = await call.gateway.turn(call.caller.principal, turn_id)
     except UnknownTurn as error:
-        raise UnknownTurn(f"Response with id '{turn_id}' not found.", param="response_id") from error
+        raise UnknownResponse(f"Response with id '{turn_id}' not found.", param="response_id") from error
+    call.is_about(turn.conversation_id)
+    return turn_id, turn
 
 
 async def _asked(call: Call, turn_id: TurnId, turn: Turn) -> Turn:
@@ -214,12 +223,10 @@ def shown(told: Told, asked: Turn) -> dict[str, Any]:
     return response_object(told.turn, readable, told.slug) | own
 
 
-def stream_of(
-    call: Call, asked: Turn, turn: Turn, *, after: int = -1, headers: dict[str, str] | None = None
-) -> EventStream:
+def stream_of(call: Call, asked: Turn, turn: Turn, *, after: int = -1) -> EventStream:
     """The events of a turn after a number, and then as they come."""
     call.gateway.attend(turn)  # to name the conversation takes a while
-    return EventStream(_chunks(call.gateway, asked, turn, after), headers)
+    return EventStream(_chunks(call.gateway, asked, turn, after))
 
 
 async def _chunks(gateway: Gateway, asked: Turn, turn: Turn, after: int) -> AsyncGenerator[bytes, None]:

@@ -11,7 +11,7 @@ from legato.api import items, responses
 from legato.api.create_response import ConversationRef, ModelName
 from legato.api.door import Call
 from legato.api.sse import EventStream
-from legato.api.submitting import MutuallyExclusive, headers_of, one_of, submit, target_of
+from legato.api.submitting import MutuallyExclusive, brought, one_of, submit, target_of
 from legato.api.wire import answer, data_line
 from legato.domain.events import Answered, AnyEvent, Closed, Delta, Opened
 from legato.domain.handles import External, parse_external
@@ -50,14 +50,14 @@ async def create(call: Call) -> Response:
     """`POST /v1/runs`: begin a turn that nobody waits for."""
     body = await call.body(CreateRun)
     target = await _target(call, body)
+    given = items.parse_input(body.input)
     history = items.parse_input(body.conversation_history or [], "conversation_history")
-    if history and not isinstance(target, Fresh):
-        raise MutuallyExclusive("A history and a conversation cannot both be given.", param="conversation_history")
+    session = body.session_id is not None or bool(call.sessions)
     submission = Submission(
         principal=call.caller.principal,
         target=target,
         input=Input(
-            history + items.parse_input(body.input),
+            brought(target, given, history, session=session),
             Options(
                 agent=body.model,
                 instructions=body.instructions,
@@ -72,26 +72,26 @@ async def create(call: Call) -> Response:
     )
     turn = await submit(call, submission)
     started = {"run_id": turn.id, "status": "started", "session_id": _session_id(turn)}
-    return answer(started, 202, headers_of(call, turn, submission))
+    return answer(started, 202)
 
 
 async def retrieve(call: Call) -> Response:
     """`GET /v1/runs/{id}`: how far it is, and its answer."""
     turn_id, turn = await find(call)
-    return answer(await _shown(call, turn_id, turn), headers=_conversation(turn))
+    return answer(await _shown(call, turn_id, turn))
 
 
 async def events(call: Call) -> Response:
     """`GET /v1/runs/{id}/events`: what happens in it, as it happens."""
     turn_id, turn = await find(call)
-    return EventStream(told(call, turn_id, turn), _conversation(turn))
+    return EventStream(told(call, turn_id, turn))
 
 
 async def stop(call: Call) -> Response:
     """`POST /v1/runs/{id}/stop`: stop it; what was written stays."""
     turn_id, turn = await find(call)
     turn = await call.gateway.stop(call.caller.principal, turn.id)
-    return answer({"run_id": turn_id, "status": _status(turn)}, headers=_conversation(turn))
+    return answer({"run_id": turn_id, "status": _status(turn)})
 
 
 async def approval(call: Call) -> Response:
@@ -169,10 +169,6 @@ def _session(call: Call, body: CreateRun) -> dict[str, str]:
 def _session_id(turn: Turn) -> str:
     session_id: str = turn.input.options.echo.get("session_id", turn.conversation_id)
     return session_id
-
-
-def _conversation(turn: Turn) -> dict[str, str]:
-    return {"X-Legato-Conversation": turn.conversation_id}
 
 
 def _status(turn: Turn) -> str:

@@ -12,8 +12,8 @@ from legato.api import items, session_stream
 from legato.api.create_response import ModelName
 from legato.api.door import Call
 from legato.api.sse import EventStream
-from legato.api.submitting import headers_of, replayed, submit
-from legato.api.wire import answer, turn_failed
+from legato.api.submitting import replayed, submit
+from legato.api.wire import MissingParameter, answer, turn_failed
 from legato.domain.conversations import Conversation, Described
 from legato.domain.grams import shortened
 from legato.domain.handles import ById, External, Slug, parse_external
@@ -119,8 +119,7 @@ async def fork(call: Call) -> Response:
 
 async def chat(call: Call) -> Response:
     """`POST /api/sessions/{id}/chat`: a turn, answered when it is done."""
-    submission, turn = await _start(call)
-    headers = headers_of(call, turn, submission)
+    turn = await _start(call)
     ended = await call.gateway.ended(turn)
     if ended.failure is not None:
         raise turn_failed(ended.failure)
@@ -132,24 +131,26 @@ async def chat(call: Call) -> Response:
         "message": {"role": "assistant", "content": text},
         "usage": session_stream.usage(ended),
     }
-    return answer(completion, headers=headers)
+    return answer(completion)
 
 
 async def chat_stream(call: Call) -> Response:
     """`POST /api/sessions/{id}/chat/stream`: a turn, as it happens."""
-    submission, turn = await _start(call)
-    return EventStream(session_stream.told(call, call.path("id"), turn), headers_of(call, turn, submission))
+    turn = await _start(call)
+    return EventStream(session_stream.told(call, call.path("id"), turn))
 
 
 async def find(call: Call) -> Conversation:
     """The conversation that the path names: by its own id, by an id a client gave it, or by its slug."""
     handle = parse_external(call.path("id"), param="session_id")
     try:
-        return await call.gateway.find(call.caller.principal, handle)
+        found = await call.gateway.find(call.caller.principal, handle)
     except UnknownHandle:
         if not isinstance(handle, External):
             raise
-        return await call.gateway.find(call.caller.principal, Slug(handle.value))
+        found = await call.gateway.find(call.caller.principal, Slug(handle.value))
+    call.is_about(found.id)
+    return found
 
 
 def _chosen(call: Call, body: CreateSession) -> dict[str, Any]:
@@ -177,11 +178,11 @@ async def _titled(call: Call, conversation: Conversation, title: str) -> Convers
     return await call.gateway.rename(call.caller.principal, ById(conversation.id), title, dedup=once)
 
 
-async def _start(call: Call) -> tuple[Submission, Turn]:
+async def _start(call: Call) -> Turn:
     body = await call.body(SessionChat)
     given = body.input if body.input is not None else body.message
     if given is None:
-        raise BadInput("Missing required parameter: 'input'.", param="input")
+        raise MissingParameter.named("input")
     conversation = await find(call)
     options = Options(
         agent=body.model,
@@ -197,7 +198,7 @@ async def _start(call: Call) -> tuple[Submission, Turn]:
         request_hash=call.request_hash,
         retry=call.is_retry,
     )
-    return submission, await submit(call, submission)
+    return await submit(call, submission)
 
 
 def _listed(row: Described) -> dict[str, Any]:
@@ -220,6 +221,7 @@ def _listed(row: Described) -> dict[str, Any]:
 
 async def _wrapped(call: Call, conversation: Conversation) -> dict[str, Any]:
     """A session alone: with what would have to be counted for each row of a list."""
+    call.is_about(conversation.id)
     [row] = await call.gateway.described([conversation])
     usage = await call.gateway.usage(conversation)
     shown = _listed(row) | {

@@ -1,13 +1,14 @@
 """From a request to a turn, on every route that makes one: the place that it names, and what its answer carries."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Protocol
 
 from legato.api.create_response import ConversationRef
 from legato.api.door import SESSION_HEADERS, Call
+from legato.domain.entries import Draft, Message, ToolCall
 from legato.domain.handles import ById, External, Slug, parse_name
-from legato.domain.ids import TurnId
+from legato.domain.ids import ConversationId, TurnId
 from legato.domain.turns import After, Fresh, Submission, Target, Turn
 from legato.engine.ephemeral import Ephemeral
 from legato.errors import BadInput, ConversationBusy, UnknownHandle, UnknownTurn
@@ -19,6 +20,10 @@ class PreviousResponseNotFound(UnknownTurn):
     """No previous response by that id."""
 
     code = "previous_response_not_found"
+
+    @classmethod
+    def of(cls, named: After) -> "PreviousResponseNotFound":
+        return cls(f"Previous response with id {named.turn_id!r} not found.", param="previous_response_id")
 
 
 class MutuallyExclusive(BadInput):
@@ -42,11 +47,10 @@ async def target_of(call: Call, body: Named) -> Target:
         )
     sessions = call.sessions
     if body.previous_response_id is not None:
+        after = after_turn(body.previous_response_id)
         if sessions:
-            raise MutuallyExclusive(
-                "A session header and 'previous_response_id' are given. Give one.", param="conversation"
-            )
-        return after_turn(body.previous_response_id)
+            await _check_same(call, after, *sessions)
+        return after
     if isinstance(body.conversation, ConversationRef):
         return await one_of(call, parse_name(body.conversation.id, param="conversation.id"), *sessions)
     if body.conversation is not None:
@@ -67,6 +71,17 @@ async def one_of(call: Call, name: Name, *others: Name, param: str = "conversati
     return found
 
 
+async def _check_same(call: Call, after: After, *names: Name) -> None:
+    """A header may name the conversation that a previous response is in: clients send theirs with every request."""
+    try:
+        previous = await call.gateway.turn(call.caller.principal, after.turn_id)
+    except UnknownTurn as error:
+        raise PreviousResponseNotFound.of(after) from error
+    if {await _meant(call, name) for name in names} != {ById(previous.conversation_id)}:
+        message = f"{SESSION_HEADERS[0]} and 'previous_response_id' name different conversations. Give one."
+        raise MutuallyExclusive(message, param="previous_response_id")
+
+
 async def _meant(call: Call, name: Name) -> ById | None:
     with suppress(UnknownHandle):
         return ById((await call.gateway.find(call.caller.principal, name)).id)
@@ -75,10 +90,35 @@ async def _meant(call: Call, name: Name) -> ById | None:
 
 def after_turn(turn_id: str) -> After:
     """Continue after a turn that a client names."""
+    after = After(TurnId(turn_id))
     if "\0" in turn_id:  # which no database could look up
-        message = f"Previous response with id {turn_id!r} not found."
-        raise PreviousResponseNotFound(message, param="previous_response_id")
-    return After(TurnId(turn_id))
+        raise PreviousResponseNotFound.of(after)
+    return after
+
+
+def brought(
+    target: Target, given: Sequence[Draft], history: Sequence[Draft] = (), *, session: bool, param: str = "input"
+) -> tuple[Draft, ...]:
+    """What a turn brings. The history of a session is in the log: only what follows the last thing that the assistant
+    said or called is new. Elsewhere a history that is sent beside the input is the beginning of a conversation."""
+    if session:
+        said = (*history, *given)
+        new = said[place_of_news(said) :]
+        if not new:
+            raise BadInput("The last thing may not be from the assistant.", param=param)
+        return new
+    if history and not isinstance(target, Fresh):
+        raise MutuallyExclusive("A history and a conversation cannot both be given.", param="conversation_history")
+    return (*history, *given)
+
+
+def place_of_news(said: Sequence[Draft]) -> int:
+    """Where what is new begins: after the last thing the assistant said or called."""
+    for place in range(len(said), 0, -1):
+        body = said[place - 1].body
+        if isinstance(body, ToolCall) or (isinstance(body, Message) and body.role == "assistant"):
+            return place
+    return 0
 
 
 async def submit(call: Call, submission: Submission) -> Turn:
@@ -88,13 +128,13 @@ async def submit(call: Call, submission: Submission) -> Turn:
         try:
             turn = await call.gateway.submit(submission)
         except ConversationBusy:
-            call.place = {"X-Legato-Conversation": await _place_of(call, submission.target)}
+            call.is_about(await _place_of(call, submission.target))
             raise
-    call.place = headers_of(call, turn, submission)
+    call.is_about(turn.conversation_id, **replayed(turn.id != submission.turn_id))
     return turn
 
 
-async def _place_of(call: Call, target: Target) -> str:
+async def _place_of(call: Call, target: Target) -> ConversationId:
     """The conversation of something that was found to be busy."""
     if isinstance(target, After):
         return (await call.gateway.turn(call.caller.principal, target.turn_id)).conversation_id
@@ -108,15 +148,7 @@ def previous(submission: Submission) -> Iterator[None]:
         yield
     except UnknownTurn as error:
         target = submission.target
-        named = target.turn_id if isinstance(target, After) else ""
-        message = f"Previous response with id '{named}' not found."
-        raise PreviousResponseNotFound(message, param="previous_response_id") from error
-
-
-def headers_of(call: Call, turn: Turn, submission: Submission) -> dict[str, str]:
-    """What every answer about a turn carries: right before the first byte, because the id never changes."""
-    headers = {"X-Legato-Conversation": turn.conversation_id, **call.session_echo}
-    return headers | replayed(turn.id != submission.turn_id)
+        raise PreviousResponseNotFound.of(target if isinstance(target, After) else After(TurnId(""))) from error
 
 
 def replayed(again: bool) -> dict[str, str]:
@@ -124,8 +156,9 @@ def replayed(again: bool) -> dict[str, str]:
     return {"Idempotency-Replayed": "true"} if again else {}
 
 
-async def unstored(call: Call, submission: Submission) -> tuple[Ephemeral, dict[str, str]]:
-    """A turn that leaves nothing behind, and what its answer carries."""
+async def unstored(call: Call, submission: Submission) -> Ephemeral:
+    """A turn that leaves nothing behind."""
     with previous(submission):
         run = await call.gateway.ephemeral(submission)
-    return run, {"X-Legato-Conversation": run.turn.conversation_id, **call.session_echo}
+    call.is_about(run.turn.conversation_id)
+    return run

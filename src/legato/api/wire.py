@@ -147,6 +147,16 @@ def _head_of(response: Response) -> Response:
     return head
 
 
+class MissingParameter(BadInput):
+    """A parameter is missing."""
+
+    code = "missing_required_parameter"
+
+    @classmethod
+    def named(cls, param: str) -> "MissingParameter":
+        return cls(f"Missing required parameter: '{param}'.", param=param)
+
+
 def bearer(headers: Mapping[str, str]) -> str:
     """The key that a request carries."""
     scheme, _, key = headers.get("authorization", "").partition(" ")
@@ -177,8 +187,7 @@ def decode_body(data: bytes, kind: type[T]) -> T:
             msgspec.json.decode(b"[" * ROOM + data + b"]" * ROOM, type=msgspec.Raw)
         return value
     except msgspec.ValidationError as error:
-        message, place = misfit(error)
-        raise BadInput(message, param=place or None) from error
+        raise misfit(error) from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadInput(_unreadable(data, error)) from error
 
@@ -190,17 +199,17 @@ def _unreadable(data: bytes, error: Exception) -> str:
     return f"The body is not valid JSON: {why}"
 
 
-def misfit(error: msgspec.ValidationError) -> tuple[str, str]:
+def misfit(error: msgspec.ValidationError, within: str = "") -> BadInput:
     """What does not fit, and where: the path of the value, or of the one that is missing or unknown."""
     message = _PLACE.sub("", str(error))
-    place = found[1] if (found := _PLACE.search(str(error))) else ""
+    found = _PLACE.search(str(error))
+    place = ".".join(part for part in (within, found[1] if found else "") if part)
     if missing := _MISSING.match(message):
-        place = f"{place}.{missing[1]}" if place else missing[1]
-        message = f"Missing required parameter: '{place}'."
-    elif unknown := _UNKNOWN.match(message):
+        return MissingParameter.named(f"{place}.{missing[1]}" if place else missing[1])
+    if unknown := _UNKNOWN.match(message):
         place = f"{place}.{unknown[1]}" if place else unknown[1]
         message = f"Unknown parameter: '{place}'."
-    return message, place
+    return BadInput(message, param=place or None)
 
 
 def data_line(body: Any) -> bytes:

@@ -1,6 +1,6 @@
 """Typed ids. Each carries 128 random bits, grants nothing, and never changes.
 
-A turn's id is what clients know as a response id, so its prefix is `resp_`. Before the random bits it has the second in
+A turn's id is what clients know as a response id, so its prefix is `resp_`. Before the random bits it has the moment in
 which it was made: turns of one time then stand together in every index, and an installation with millions of them
 writes to the end of each, not all over it. A conversation's id has not: people name it by how it begins.
 
@@ -21,6 +21,7 @@ NodeId = NewType("NodeId", str)
 
 CONVERSATION_PREFIX = "conv_"
 TURN_PREFIX = "resp_"
+TICKS = 2**16  # in a second: a busy gateway makes thousands of turns in one
 
 
 _ready: list[str] = []
@@ -42,7 +43,7 @@ def new_conversation_id() -> ConversationId:
 
 
 def new_turn_id() -> TurnId:
-    return TurnId(new_id(f"{TURN_PREFIX}{int(time.time()):08x}"))
+    return TurnId(new_id(f"{TURN_PREFIX}{int(time.time() * TICKS):012x}"))
 
 
 def new_node_id() -> NodeId:

@@ -203,7 +203,10 @@ async def _retried(tx: Tx, submission: Submission) -> Turn | None:
     with suppress(UnknownTurn):  # the first may still be on its way in: it is waited for, and then seen
         await _hold(tx, submission)
     row = await one(tx.run("find_turn_by_request", **_retry_of(submission)))
-    return turns.turn_of(row) if row else None
+    turn = turns.turn_of(row) if row else None
+    if turn is None or turn.first_seq is None or await log.shows(tx, turn.conversation_id, turn.first_seq):
+        return turn
+    return None  # it was taken back since, so this is said anew
 
 
 async def _hold(tx: Tx, submission: Submission) -> None:

@@ -168,6 +168,13 @@ async def read_transcript(
     return await _spans(tx, stretches, _beyond(after, spans), limit)
 
 
+async def shows(tx: Tx, conversation_id: ConversationId, seq: int) -> bool:
+    """Whether people see a position: it is there, and was not taken back."""
+    stretches = await lineage(tx, conversation_id)
+    seen = transcript(stretches[-1].upto, await controls(tx, stretches))
+    return any(first <= seq <= last for first, last in seen)
+
+
 async def count_messages(tx: Tx, conversation_id: ConversationId) -> int:
     """How much of what people see was said, called or answered."""
     stretches = await lineage(tx, conversation_id)
