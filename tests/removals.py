@@ -947,8 +947,26 @@ REMOVALS = [
     Removal(
         CACHE,
         "what is kept of a log is all of it only where nobody wrote since",
-        [Change("engine/turn.py", "kept.fence == fence - 1:", "kept.fence is not None:")],
+        [Change("engine/turn.py", "kept.is_all(self.turn, fence):", "kept.fence is not None:")],
         ["engine/test_identity.py::test_a_conversation_is_one_conversation_whatever_happens[sqlite-1]"],
+    ),
+    Removal(
+        CACHE,
+        "a fence alone does not tell that nobody wrote",
+        [
+            Change(
+                "engine/pasts.py",
+                "self.fence == fence - 1 and self.turn == turn.parent_turn",
+                "self.fence == fence - 1",
+            )
+        ],
+        ["engine/test_pasts.py::test_what_a_database_lost_is_forgotten_here_too[more0]"],
+    ),
+    Removal(
+        CACHE,
+        "a past is of a log that still has its last entry",
+        [Change("store/log.py", "same = begun.last == await", "same = begun.last != 0 or await")],
+        ["engine/test_pasts.py::test_what_a_database_lost_is_forgotten_here_too[more1]"],
     ),
     Removal(
         CACHE,

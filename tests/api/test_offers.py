@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import socket
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from urllib.parse import urlsplit
@@ -56,3 +57,13 @@ def test_a_websocket_is_declined_in_the_envelope(server: Server, wire: http.clie
     assert answer.status == 405
     assert answer.headers["x-request-id"]
     assert json.load(answer)["error"]["code"] == "method_not_allowed"
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/docs", "/metrics"])
+def test_a_client_that_says_no_more_is_answered(server: Server, path: str) -> None:
+    """Some checkers of a port close their side as soon as they have asked."""
+    address = urlsplit(server.url)
+    with socket.create_connection((address.hostname, address.port), BOUND) as asker:
+        asker.sendall(f"HEAD {path} HTTP/1.1\r\nHost: {address.netloc}\r\n\r\n".encode())
+        asker.shutdown(socket.SHUT_WR)
+        assert asker.recv(65536).startswith(b"HTTP/1.1 200")

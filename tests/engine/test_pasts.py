@@ -1,9 +1,10 @@
 """What is kept of conversations between their turns: so much, of those used last, and nothing of what is gone."""
 
+import pytest
 from msgspec import json, structs
 
 from conftest import ALICE
-from engine.rooms import Rooms, ask
+from engine.rooms import WORK, Rooms, ask
 from legato.domain.entries import Item, Message, Text
 from legato.domain.handles import ById, Slug
 from legato.domain.ids import ConversationId
@@ -13,13 +14,14 @@ from legato.domain.turns import Lease
 from legato.domain.window import Known
 from legato.engine.pasts import Kept, Pasts
 from legato.store import log
+from legato.store.database import Tx
 from legato.store.log import Begun
 
 
 def kept(upto: int, size: int) -> Kept:
     past = Past().grown([Message("user", (Text("x" * size),))])
     assert past is not None
-    return Kept(Begun(Known(upto, None, ((1, upto),)), 0), past)
+    return Kept(Begun(Known(upto, None, ((1, upto),)), 0, None), past)
 
 
 def test_the_pasts_that_were_used_last_are_kept() -> None:
@@ -64,6 +66,33 @@ async def test_a_turn_that_comes_too_late_spoils_nothing(rooms: Rooms) -> None:
     await ask(app, "last")
     texts = [item.text for item in rooms.model.requests[-1].items if isinstance(item, Message)]
     assert texts[::2] == [*(f"message {n}" for n in range(4)), "last"]
+
+
+@pytest.mark.parametrize("more", [[], ["and more"]])
+async def test_what_a_database_lost_is_forgotten_here_too(shared: Rooms, more: list[str]) -> None:
+    """It was put back to an earlier state while a node lived on: positions and fences come again, with other words."""
+    here = await shared.open()
+    model = shared.model
+    there = await shared.open()
+    await ask(here, "one")
+    before = await here.gateway.find(ALICE, WORK)
+    lost = await ask(here, "lost")
+    back = f"""set local session_replication_role = replica;
+        delete from entries where conversation_id = '{before.id}' and seq > {before.head_seq};
+        delete from turn_events where turn_id = '{lost.id}';
+        delete from turns where id = '{lost.id}';
+        update conversations set head_seq = {before.head_seq}, fence = {before.fence}, last_n = {before.last_n},
+            tip_turn = '{before.tip_turn}' where id = '{before.id}'"""
+
+    async def put_back(tx: Tx) -> None:
+        await tx.script(back)
+
+    await here.db.write(put_back)
+    for text in ["instead", *more]:
+        await ask(there, text)
+    await ask(here, "last")
+    said = [item.text for item in model.requests[-1].items if isinstance(item, Message) and item.role == "user"]
+    assert said == ["one", "instead", *more, "last"]
 
 
 async def test_what_was_purged_and_imported_with_other_words_is_read_again(shared: Rooms) -> None:

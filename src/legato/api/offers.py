@@ -21,6 +21,11 @@ class Http(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         super().connection_made(_Joining(transport, self.loop))  # type: ignore[arg-type]  # it is used as one
 
+    def eof_received(self) -> None:
+        """A client has said all that it wants to; the transport will be closed without asking ours."""
+        self.transport.release()  # type: ignore[attr-defined]  # it is ours
+        super().eof_received()
+
     def data_received(self, data: bytes) -> None:
         while data:
             self._received, self._again = data, b""
@@ -53,15 +58,15 @@ class _Joining:
             data, self._held = self._held + data, b""
         elif data.startswith(b"HTTP/1.1 "):
             self._held = data
-            self._loop.call_soon(self._release)
+            self._loop.call_soon(self.release)
             return
         self._transport.write(data)
 
     def close(self) -> None:
-        self._release()
+        self.release()
         self._transport.close()
 
-    def _release(self) -> None:
+    def release(self) -> None:
         if self._held:
             held, self._held = self._held, b""
             self._transport.write(held)

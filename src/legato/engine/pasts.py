@@ -10,8 +10,9 @@ from collections.abc import Iterable
 from msgspec import Struct, json
 
 from legato.domain.entries import Item, Setup
-from legato.domain.ids import ConversationId
+from legato.domain.ids import ConversationId, TurnId
 from legato.domain.shape import Past
+from legato.domain.turns import Turn
 from legato.store.log import Begun
 
 ROOM = 64 * 1024 * 1024  # bytes, in all
@@ -19,13 +20,19 @@ PER_ITEM = 500  # bytes that an item takes besides its text
 
 
 class Kept(Struct, frozen=True):
-    """The past of a conversation up to a position, the setup in force there, and the fence, where it is known, that it
-    has as long as nobody writes to it."""
+    """The past of a conversation up to a position; where a turn has just ended there also the setup in force, that
+    turn, and the fence that the conversation has as long as nobody writes to it."""
 
     begun: Begun
     past: Past
     setup: Setup | None = None
+    turn: TurnId | None = None
     fence: int | None = None
+
+    def is_all(self, turn: Turn, fence: int) -> bool:
+        """Whether nobody wrote between that turn and one that has just begun. A fence may come twice, where a database
+        was put back to an earlier state; a turn does not."""
+        return self.fence == fence - 1 and self.turn == turn.parent_turn
 
     @property
     def size(self) -> int:

@@ -11,8 +11,6 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from contextlib import aclosing
 
-from msgspec import structs
-
 from legato.domain import fingerprint
 from legato.domain.attachments import Blob, referred
 from legato.domain.conversations import life
@@ -75,7 +73,7 @@ class TurnRun:
         self._pasts = pasts
         self._past = Past()  # how what the model sees begins
         self._begun: Begun | None = None  # of which log that is the beginning, before this turn
-        self._shown: tuple[Setup, list[AnyBody]] | None = None  # what has come after the past, in a turn that is done
+        self._shown: tuple[Setup, list[AnyBody], str] | None = None  # what came after the past, and its last entry
         self._max_attempts = max_attempts
         self.lease = lease
         self.interrupts = Interrupts()
@@ -144,9 +142,9 @@ class TurnRun:
         if given.hides or not all(isinstance(body, Item) for body in brought):
             return await self._read_on(kept, first)
         if first == 1:
-            self._begun = Begun(Known(0, None, ()), life(fence))
+            self._begun = Begun(Known(0, None, ()), life(fence), None)
             return None, brought
-        if kept is not None and kept.fence == fence - 1:  # whoever writes raises it
+        if kept is not None and kept.is_all(self.turn, fence):  # whoever writes raises it
             self._begun, self._past = kept.begun, kept.past
             return kept.setup, brought
         return await self._read_on(kept, first)
@@ -168,10 +166,11 @@ class TurnRun:
         """Keep what the model was shown and has said, for the next turn."""
         if self._shown is None or self._begun is None or ended.last_seq is None:
             return
-        setup, bodies = self._shown
+        setup, bodies, last = self._shown
         if (grown := self._past.grown(bodies)) is not None:
-            begun = structs.replace(self._begun, known=self._begun.known.grown(ended.last_seq))
-            self._pasts.put(ended.conversation_id, Kept(begun, grown, setup, self.lease.fence + 1))
+            begun = Begun(self._begun.known.grown(ended.last_seq), self._begun.life, last)
+            kept = Kept(begun, grown, setup, ended.id, self.lease.fence + 1)
+            self._pasts.put(ended.conversation_id, kept)
 
     async def _outcome(self, told: list[AnyEvent]) -> Ending | None:
         """Every way a turn can end, in one place."""
@@ -220,7 +219,8 @@ class TurnRun:
             here = [call for call in calls if not call.client]
             if not here:
                 ending = await self._end(self._done([d.body for d in drafts]), drafts, closing)
-                self._shown = cast.setup, bodies + [d.body for d in drafts]
+                if drafts:
+                    self._shown = cast.setup, bodies + [d.body for d in drafts], drafts[-1].id
                 return ending
             await self._append(drafts, closing)
             self._step = Step(self._step.next_index, self._step.client_tools)

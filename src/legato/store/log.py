@@ -120,19 +120,31 @@ async def read_context(tx: Tx, conversation_id: ConversationId, upto: int | None
 
 
 class Begun(Struct, frozen=True):
-    """How a context begins, and in which life of its conversation."""
+    """How a context begins, and of which log that is the beginning: in which life of its conversation, with which entry
+    as its last."""
 
     known: Known
     life: int
+    last: str | None
 
 
 async def read_on(tx: Tx, conversation_id: ConversationId, begun: Begun | None, upto: int) -> tuple[View, Begun]:
     """What the model sees now, less what has begun where it still begins so; and how it begins up to a position."""
     stretches = await lineage(tx, conversation_id)
     [[fence]] = await tx.run("fence_of", id=conversation_id)
-    known = begun.known if begun is not None and begun.life == life(fence) else None
+    known: Known | None = None
+    if begun is not None and begun.life == life(fence):
+        same = begun.last == await _id_at(tx, stretches, begun.known.upto)
+        known = begun.known if same else None
     view = await _view(tx, stretches, None, known)
-    return view, Begun(window.known(view.seen, upto), life(fence))
+    return view, Begun(window.known(view.seen, upto), life(fence), await _id_at(tx, stretches, upto))
+
+
+async def _id_at(tx: Tx, stretches: Sequence[Stretch], seq: int) -> str | None:
+    for conversation, first, _ in _parts(stretches, [(seq, seq)]):
+        if row := await one(tx.run("id_of_entry", conversation=conversation, seq=first)):
+            return str(row[0])
+    return None
 
 
 async def _view(tx: Tx, stretches: Sequence[Stretch], upto: int | None, known: Known | None) -> View:

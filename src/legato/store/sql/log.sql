@@ -30,6 +30,9 @@ with recursive lineage (id, parent_id, base_seq, upto, depth) as (
 )
 select id, base_seq, upto from lineage order by depth desc;
 
+-- name: id_of_entry
+select id from entries where conversation_id = :conversation and seq = :seq;
+
 -- name: fence_of
 select fence from conversations where id = :id;
 
