@@ -443,3 +443,19 @@ def test_a_name_with_a_slash_is_one_name_in_a_path(client: httpx.Client) -> None
     refused(client.get("/v1/models/no%2fmodel"), 404, "model_not_found")
     refused(client.get("/v2/team%2froom"), 404, "not_found")
     refused(client.put("/v1/conversations/team%2froom"), 405, "method_not_allowed")
+
+
+def test_messages_are_told_page_by_page(client: httpx.Client) -> None:
+    """A client that asks until nothing more comes is done some time; without a limit all are told."""
+    for text in ("one", "two", "three"):
+        ask(client, text, {SESSION: "a book"})
+    path = "/api/sessions/a book/messages"
+    everything = get(client, path)["data"]
+    assert [line["role"] for line in everything] == ["user", "assistant"] * 3
+    found: list[Json] = []
+    while page := get(client, path, limit=4, offset=len(found))["data"]:
+        found += page
+    assert found == everything
+    last = get(client, path, limit=2, order="desc")
+    assert (last["data"], last["has_more"]) == (everything[:-3:-1], True)
+    refused(client.get(path, params={"order": "newest"}), 400, "invalid_value", "order")

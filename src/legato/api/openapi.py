@@ -105,7 +105,7 @@ SHAPES: dict[Route, Shape] = {
     sessions.retrieve: Shape(schemas.Session),
     sessions.patch: Shape(schemas.Session, sessions.PatchSession),
     sessions.delete: Shape(schemas.SessionDeleted),
-    sessions.messages: Shape(schemas.SessionMessages),
+    sessions.messages: Shape(schemas.SessionMessages, query=schemas.MessagePaging),
     sessions.fork: _once(schemas.Session, sessions.ForkSession, status=201, body_optional=True),
     sessions.chat: _turn(schemas.SessionCompletion, sessions.SessionChat, schemas.TurnHeaders),
     sessions.chat_stream: _turn(None, sessions.SessionChat, schemas.TurnHeaders, told=SSE),

@@ -69,6 +69,12 @@ class SessionPaging(Struct):
     source: str | UnsetType = UNSET
 
 
+class MessagePaging(Struct):
+    limit: Annotated[int, Meta(ge=1, le=2**53)] | UnsetType = UNSET
+    offset: Annotated[int, Meta(ge=0, le=2**53)] = 0
+    order: Literal["asc", "desc"] = "asc"
+
+
 class Following(Struct):
     stream: bool = False
     starting_after: Annotated[int, Meta(ge=0, le=2**53)] | UnsetType = UNSET
@@ -748,6 +754,7 @@ class SessionMessages(Struct):
     object: Literal["list"]
     session_id: str
     data: list[SessionMessage]
+    has_more: bool
 
 
 class SessionAnswer(Struct):

@@ -99,11 +99,19 @@ async def delete(call: Call) -> Response:
 
 
 async def messages(call: Call) -> Response:
-    """`GET /api/sessions/{id}/messages`: everything that was said."""
+    """`GET /api/sessions/{id}/messages`: everything that was said, or `limit` of it from `offset` on."""
+    offset, limit = call.number("offset", 0, least=0, most=2**53), call.number("limit", 2**53, least=1, most=2**53)
+    order = call.query("order") or "asc"
+    if order not in ("asc", "desc"):
+        raise BadInput("'order' must be 'asc' or 'desc'.", param="order")
     conversation = await find(call)
     entries = await call.gateway.told_of(call.caller.principal, ById(conversation.id))
     data = [line for entry in entries if (line := session_stream.message(entry)) is not None]
-    return answer({"object": "list", "session_id": conversation.id, "data": data})
+    if order == "desc":
+        data.reverse()
+    page = data[offset : offset + limit]
+    more = len(data) > offset + limit
+    return answer({"object": "list", "session_id": conversation.id, "data": page, "has_more": more})
 
 
 async def fork(call: Call) -> Response:
