@@ -7,6 +7,7 @@ tracebacks in colour, and three times the CPU for a line. A traceback here is pl
 variables would show people's words and keys. A line that cannot be written is dropped; no turn fails for it.
 """
 
+import logging
 import sys
 import traceback
 from contextlib import suppress
@@ -57,6 +58,8 @@ def set_up(level: Level, format: Literal["auto", "json", "console"]) -> None:
     """Log to standard error, so that standard output stays for answers."""
     _lines.least, _lines.coloured = _RANK[level], sys.stderr is not None and sys.stderr.isatty()
     _lines.console = format == "console" or (format == "auto" and _lines.coloured)
+    if not any(isinstance(handler, _OfOthers) for handler in logging.root.handlers):
+        logging.root.addHandler(_OfOthers(logging.WARNING))
 
 
 class bound:
@@ -99,6 +102,17 @@ class Logger:
 
 
 logger = Logger()
+
+
+class _OfOthers(logging.Handler):
+    """What libraries say of themselves, in lines like ours. Their tracebacks stay out: what comes of it, we tell."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else None
+        why = {"error": f"{type(error).__name__}: {error}"} if error is not None else {}
+        level: Level = "error" if record.levelno >= logging.ERROR else "warning"
+        with suppress(TypeError, ValueError):  # a message that does not fit its values
+            logger._log(level, record.getMessage(), None, {"logger": record.name, **why})
 
 
 def _as_json(now: str, level: str, event: str, told: dict[str, Any], trace: str) -> str:

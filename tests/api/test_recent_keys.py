@@ -29,6 +29,27 @@ async def test_a_revoked_key_is_refused_after_a_moment() -> None:
     assert await check("a") is None
 
 
+async def test_a_key_that_is_revoked_here_is_refused_at_once() -> None:
+    """Also where somebody asks at that very moment."""
+    register = Register("a")
+    check = RecentKeys(register.check, lambda: register.now)
+    assert await check("a") is not None
+    register.good.clear()
+    check.forget()
+    assert await check("a") is None
+
+    async def slowly(key: str) -> Caller | None:
+        caller = await register.check(key)
+        check.forget()
+        return caller
+
+    register.good.add("a")
+    check = RecentKeys(slowly, lambda: register.now)
+    assert await check("a") is not None
+    register.good.clear()
+    assert await check("a") is None
+
+
 async def test_a_key_that_is_not_known_is_looked_up_every_time() -> None:
     """One that was just made works at once."""
     register = Register()

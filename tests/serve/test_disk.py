@@ -1,4 +1,4 @@
-"""A disk that is full while the gateway runs: refused by name, and nothing that was acknowledged is lost."""
+"""A disk that is full while the gateway runs, and a file that is gone: refused, and nothing acknowledged is lost."""
 
 import resource
 from pathlib import Path
@@ -71,3 +71,21 @@ def test_a_disk_with_room_again_is_used_again(serve: Serve, small_disk: int) -> 
     assert answer.json["status"] == "completed"
     said = server.said()
     assert sum(role == "user" for role, _ in said) == sum(role == "assistant" for role, _ in said)
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_nothing_is_acknowledged_into_a_file_that_is_gone(serve: Serve, home: Path, replaced: bool) -> None:
+    """SQLite would write on into what was removed, and be content."""
+    server = serve()
+    assert server.say("one").status == 200
+    for path in home.glob("legato.db*"):
+        if path.suffix != ".lock":
+            copy = path.read_bytes()
+            path.unlink()
+            if replaced:
+                path.write_bytes(copy)
+    answer = server.say("two")
+    assert (answer.status, answer.error["code"]) == (503, "store_unavailable")
+    assert "removed or replaced" in answer.error["message"]
+    assert server.get("/readyz").status == 503
+    assert server.get("/healthz").status == 200

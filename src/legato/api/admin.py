@@ -51,6 +51,7 @@ async def revoke_key(call: Call) -> Response:
     check_admin(call)
     name = call.path("name")
     count = await call.gateway.revoke_key(name) if "\0" not in name else 0
+    call.api.keys.forget()
     if count == 0:
         raise UnknownKey(f"There is no key named {name!r} that could be revoked.", param="name")
     return answer({"object": "key.revoked", "name": name, "revoked": count})

@@ -19,6 +19,7 @@ from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
+from legato.api.keys import RecentKeys
 from legato.api.wire import Caller, bearer, decode_body, read_body
 from legato.domain.handles import ById, External, parse_external
 from legato.domain.ids import ConversationId
@@ -33,8 +34,6 @@ T = TypeVar("T")
 
 SESSION_HEADERS = ("x-hermes-session-id", "x-legato-conversation")
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
-
-KeyCheck = Callable[[str], Awaitable[Caller | None]]
 
 
 class Doorway(Struct, frozen=True):
@@ -73,7 +72,7 @@ class Api(Struct, frozen=True):
     care: Care
     roster: Roster
     exchange: Exchange
-    check_key: KeyCheck
+    keys: RecentKeys
     max_body: int
     doorway: Doorway
 
@@ -217,7 +216,7 @@ async def admit(api: Api, request: Request) -> Call:
     given = reversed(request.scope["headers"])
     headers = {name.decode("latin-1"): value.strip(b" \t").decode("latin-1") for name, value in given}
     api.doorway.check(headers)
-    caller = await api.check_key(bearer(headers))
+    caller = await api.keys(bearer(headers))
     if caller is None:
         raise Unauthenticated("That API key is not known here, or was revoked.")
     return Call(api, request, headers, caller)

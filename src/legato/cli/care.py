@@ -11,7 +11,7 @@ import click
 
 from legato.cli.client import Client, Refused, gateway, path_of
 from legato.cli.plain import one_line, shown
-from legato.errors import BadInput, UnknownHandle
+from legato.errors import BadInput, StoreUnavailable, UnknownHandle
 from legato.store.files import written
 
 Row = dict[str, Any]
@@ -43,16 +43,24 @@ def _streamed(client: Client, body: Row) -> Row:
     """Print an answer as it comes, a blank line between two messages of it."""
     answered: Row = {}
     begun = False
-    for event in client.events("/v1/responses", {**body, "stream": True}):
-        if event["type"] in ("response.output_text.delta", "response.refusal.delta"):
-            click.echo(shown(event["delta"]), nl=False)
-            sys.stdout.flush()
-            begun = True
-        elif event["type"] == "response.output_item.added" and event["item"]["type"] == "message" and begun:
-            click.echo("\n")
-        elif "response" in event:
-            answered = event["response"]
-    click.echo()
+    try:
+        for event in client.events("/v1/responses", {**body, "stream": True}):
+            if event["type"] in ("response.output_text.delta", "response.refusal.delta"):
+                click.echo(shown(event["delta"]), nl=False)
+                sys.stdout.flush()
+                begun = True
+            elif event["type"] == "response.output_item.added" and event["item"]["type"] == "message" and begun:
+                click.echo("\n")
+            elif "response" in event:
+                answered = event["response"]
+    except KeyboardInterrupt:
+        if answered:
+            client.post(path_of("v1", "responses", answered["id"], "cancel"))
+        raise
+    if begun:
+        click.echo()
+    if not answered:
+        raise StoreUnavailable(f"The gateway at {client.url} went before it answered; see what it took with: legato ls")
     return answered
 
 
@@ -62,8 +70,13 @@ def _why(response: Row) -> str:
         return str(response["error"]["message"])
     if response["status"] == "incomplete":
         return f"The answer is not whole: {response['incomplete_details']['reason']}."
+    if response["status"] in UNDER_WAY:
+        place = response["conversation"]["id"]
+        return f"The connection broke. The turn goes on when the gateway runs; see it with: legato show {place}"
     return "The answer was stopped."
 
+
+UNDER_WAY = ("queued", "in_progress")
 
 TALK = "chat"
 """The kind of conversation that people have, as opposed to what programs run by themselves."""
@@ -158,7 +171,9 @@ def purge(home: Path | None, what: str | None, *, everything: bool, yes: bool) -
         raise BadInput("Say which conversation, or --all for everything that is in the trash.")
     with gateway(home) as client:
         rows = _trash(client) if what is None else [_in_trash(client, what, or_living=True)]
-        if rows and not yes and sys.stdin.isatty():
+        if rows and not yes:
+            if not sys.stdin.isatty():
+                raise BadInput(f"{_choices(rows)}\nThis cannot be undone, and nobody can be asked here: give --yes.")
             click.confirm(f"{_choices(rows)}\nThis cannot be undone. Purge", abort=True, err=True)
         gone: set[str] = set()
         while rows:

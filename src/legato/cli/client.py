@@ -162,6 +162,7 @@ class Client:
                 sent = chunks if chunks is not None else _encoded(body) if body is not None else None
                 connection.request(method, path, sent, given, encode_chunked=chunks is not None)
                 response = connection.getresponse()
+                _check_ours(response, self.url)
                 if response.status >= 400:
                     raise self._refused(response.status, _error(response.read()))
                 yield response
@@ -385,6 +386,13 @@ def _told_plainly(where: str) -> Iterator[None]:
         raise StoreUnavailable(
             f"The gateway at {where} does not answer: {why}. Start it, or check LEGATO_URL."
         ) from error
+
+
+def _check_ours(response: http.client.HTTPResponse, url: str) -> None:
+    """Every answer of a gateway has a request id. A proxy before it may speak for itself, when it is not there."""
+    if response.headers["x-request-id"] is None:
+        what = f"{response.status}, {response.headers.get_content_type()}"
+        raise StoreUnavailable(f"What answers at {url} is no Legato gateway ({what}). Check LEGATO_URL.")
 
 
 def _encoded(body: Any) -> bytes:

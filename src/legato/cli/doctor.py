@@ -209,7 +209,8 @@ def _asked(gateway: Client) -> Iterator[Check]:
             yield Check("access", "problem", error.message)
         else:
             says = f"The gateway does not tell of its store: {error.message}"
-            yield Check("store", "problem", says, "Use an admin key.")
+            forbidden = isinstance(error, client.Refused) and error.status == 403
+            yield Check("store", "problem", says, "Use an admin key." if forbidden else "")
         return
     if told["version"] == __version__:
         yield Check("version", "ok", f"The gateway and this command are both {__version__}.")

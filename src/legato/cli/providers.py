@@ -35,7 +35,10 @@ def _check(provider: tuple[str, str], names: list[str]) -> Check:
         return Check(name, "problem", says, "Check its base_url and the network.")
     if status in (401, 403):
         return Check(name, "problem", f"{place} refuses the key ({status}).", "Check its api_key.")
-    if status >= 500:
+    if status == 404:
+        says = f"{place} has no models at {urlsplit(base_url).path.rstrip('/')}/models (404)."
+        return Check(name, "warning", says, "Check its base_url: most end in /v1.")
+    if status >= 500 or status == 429:
         return Check(name, "warning", f"{place} answers with an error ({status}).", "Try again later.")
     return Check(name, "ok", f"{place} answers.")
 

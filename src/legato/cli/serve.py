@@ -9,6 +9,7 @@ import asyncio
 import errno
 import gc
 import os
+import shlex
 import signal
 import socket
 import threading
@@ -173,7 +174,7 @@ def _banner(config: Config, listener: socket.socket) -> str:
         f"Legato listens on {url}",
         f"  key   {key}",
         f"  data  {data}",
-        f'  try   curl {url}/v1/responses -H "Authorization: Bearer $(cat {key})" '
+        f'  try   curl {url}/v1/responses -H "Authorization: Bearer $(cat {shlex.quote(str(key))})" '
         """-d '{"conversation": "my-project", "input": "Hello"}'""",
         f"  docs  {url}/docs",
     ]

@@ -96,6 +96,7 @@ class Sqlite:
         self._reads: SimpleQueue[Job | None] = SimpleQueue()
         self._readers: list[threading.Thread] = []
         self._reading = 0  # reads that are waited for or under way
+        self._opened: list[int] = []  # which files the writer has open
         self._closed = False
 
     @classmethod
@@ -218,6 +219,7 @@ class Sqlite:
         tx = SqliteTx(connection)
         connection.execute("begin immediate")
         try:
+            self._check_there()
             try:
                 outcomes: list[Outcome] = [(_drive(job(tx)), None) for job, _ in group]
             except BaseException:
@@ -232,6 +234,20 @@ class Sqlite:
                 connection.execute("rollback")
             raise
         return outcomes
+
+    def _check_there(self) -> None:
+        """The file and its journal are still those that were opened. Once they are removed, or others stand in their
+        place, SQLite writes on into what nobody will ever find again."""
+        try:
+            there = [os.stat(path).st_ino for path in (self._path, f"{self._path}-wal")]
+        except FileNotFoundError:
+            there = []
+        self._opened = self._opened or there
+        if not there or there != self._opened:
+            raise StoreUnavailable(
+                f"The database {self._path} was removed or replaced while Legato ran, so nothing can be kept. Stop "
+                f"Legato, put the file back (`legato restore-backup` does it from a backup), and start it again."
+            )
 
     def _apart(self, connection: apsw.Connection, tx: SqliteTx, job: Callable[[SqliteTx], Any]) -> Outcome:
         """A job that takes nothing with it when it fails."""
