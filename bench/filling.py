@@ -317,11 +317,11 @@ async def fill_sqlite(path: Path, talks: int, entries: int) -> None:
     connection = apsw.Connection(str(part))
     for setting in ("journal_mode = off", "synchronous = off", "cache_size = -4000000", "foreign_keys = off"):
         connection.execute(f"pragma {setting}").fetchall()
-    indexes = connection.execute(
-        "select name, sql from sqlite_schema where type = 'index' and sql is not null"
+    guards = connection.execute(
+        "select type, name, sql from sqlite_schema where type in ('index', 'trigger') and sql is not null"
     ).fetchall()
-    for name, _ in indexes:
-        connection.execute(f"drop index {name}")
+    for kind, name, _ in guards:
+        connection.execute(f"drop {kind} {name}")
     connection.execute("insert into search_grams (search_grams, rank) values ('hashsize', 200000000)")
     maker, since = Maker(talks, entries, time.time()), time.perf_counter()
     for done, rows in maker.batches():
@@ -337,7 +337,7 @@ async def fill_sqlite(path: Path, talks: int, entries: int) -> None:
                     connection.executemany(text, [tuple(row.values()) for row in given])
         progress(str(path), done, talks, since)
     connection.execute("insert into search_grams (search_grams, rank) values ('hashsize', 1048576)")
-    for _, text in indexes:
+    for *_, text in guards:
         connection.execute(text)
     connection.close()
     await (await Sqlite.open(part)).close()  # its journal is as a gateway has it again

@@ -292,7 +292,7 @@ def _check_section(values: dict[str, Any], kind: type[Struct], prefix: str, orig
         if key not in fields:
             near = difflib.get_close_matches(key, fields, 1)
             hint = f" Did you mean '{prefix}{near[0]}'?" if near else f" Known here: {', '.join(fields)}."
-            raise BadConfig(f"Unknown setting '{prefix}{key}'.{hint}")
+            raise BadConfig(f"Unknown setting '{prefix}{key}'{_from(prefix + key, origins)}.{hint}")
         values[key] = _checked(value, fields[key].type, prefix + key, origins)
     for name, field in fields.items():
         if field.required and name not in values:
@@ -321,7 +321,8 @@ def _checked(value: Any, kind: Any, name: str, origins: Origins) -> Any:
 
 
 def _from(name: str, origins: Origins) -> str:
-    return f" (from {origins[name]})" if name in origins else ""
+    said_in = next((origin for each, origin in origins.items() if f"{each}.".startswith(f"{name}.")), None)
+    return f" (from {said_in})" if said_in is not None else ""
 
 
 _KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}

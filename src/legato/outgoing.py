@@ -7,6 +7,7 @@ redirects, no cookies, no proxies, no compression: neither needs them.
 """
 
 import asyncio
+import os
 import re
 import socket
 import ssl
@@ -117,7 +118,7 @@ class Server:
             async with asyncio.timeout(CONNECT_WITHIN):
                 return await self._connection()
         except (OSError, UnicodeError) as error:  # a name that is none is a UnicodeError
-            why = str(error) or f"not within {CONNECT_WITHIN:.0f} seconds"
+            why = _in_words(error) or f"not within {CONNECT_WITHIN:.0f} seconds"
             raise NoConnection(f"no connection to {self._host}:{self._port}: {why}") from error
 
     async def _connection(self) -> "_Connection":
@@ -137,6 +138,13 @@ class Server:
 
 def _lines(headers: Mapping[str, str]) -> str:
     return "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+
+
+def _in_words(error: OSError | UnicodeError) -> str:
+    """Why, as the system says it, without its numbers."""
+    if isinstance(error, ConnectionError) and error.errno is not None:
+        return os.strerror(error.errno)
+    return str(error)
 
 
 class Answer:

@@ -7,7 +7,7 @@ from urllib.parse import unquote
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import Match
 from starlette.routing import Route as StarletteRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -125,7 +125,11 @@ def build(api: Api) -> ASGIApp:
         return Response(shown, media_type="text/html")
 
     routes.append(StarletteRoute("/channels/{name}", guarded(channels.hook(api)), methods=["POST"]))
-    shown_to_all = {"/metrics": served["/metrics"], "/openapi.json": document, "/docs": page}
+
+    async def front(_: Request) -> Response:
+        return RedirectResponse("/docs")
+
+    shown_to_all = {"/": front, "/metrics": served["/metrics"], "/openapi.json": document, "/docs": page}
     routes += [
         StarletteRoute(path, guarded(_by_name(api, endpoint)), methods=["GET"])
         for path, endpoint in shown_to_all.items()

@@ -12,6 +12,7 @@ from markdown_it import MarkdownIt
 from legato.domain.conversations import Described
 from legato.domain.entries import Compaction, Entry, File, Image, Message, Note, Reasoning, Text, ToolCall, ToolResult
 
+CUT_OFF = ", cut off"
 _NAMES = {"user": "You", "assistant": "Assistant", "system": "System", "developer": "Developer"}
 _words = MarkdownIt("commonmark", {"html": False, "linkify": False, "breaks": True}).enable("table")
 
@@ -21,8 +22,8 @@ def markdown(row: Described, entries: Iterable[Entry]) -> str:
     lines = [f"# {_plain(row.called) or row.conversation.id}", "", f"`{row.conversation.id}`", ""]
     for entry in entries:
         match entry.body:
-            case Message(role=role, parts=parts):
-                lines += [f"## {_NAMES[role]}, {_when(entry.created_at)}", ""]
+            case Message(role=role, parts=parts, incomplete=incomplete):
+                lines += [f"## {_NAMES[role]}, {_when(entry.created_at)}{CUT_OFF if incomplete else ''}", ""]
                 lines += [part.text if isinstance(part, Text) else f"*{_attached(part)}*" for part in parts]
                 lines += [""]
             case Reasoning(text=text) if text:
@@ -54,9 +55,10 @@ def html(row: Described, entries: Iterable[Entry]) -> str:
 
 def _block(entry: Entry) -> str | None:
     match entry.body:
-        case Message(role=role, parts=parts):
+        case Message(role=role, parts=parts, incomplete=incomplete):
             said = "".join(_part(part) for part in parts)
-            heading = f"<header>{_NAMES[role]} <time>{_when(entry.created_at)}</time></header>"
+            cut = CUT_OFF if incomplete else ""
+            heading = f"<header>{_NAMES[role]} <time>{_when(entry.created_at)}</time>{cut}</header>"
             return f'<article class="{role}">{heading}{said}</article>'
         case Reasoning(text=text) if text:
             return f"<details><summary>Reasoning</summary><pre>{escape(text)}</pre></details>"

@@ -56,6 +56,7 @@ class Telegram:
     ) -> None:
         self.account, self.limit = account, min(limit, LIMIT)
         self.exclusive = mode == "poll"  # of two who ask, Telegram turns one away
+        self._token = token
         self._bot = TelegramBot(account, token, base_url)
         self._mode, self._url, self._secret = mode, url, secret
         self._max_attachment = max_attachment
@@ -71,6 +72,8 @@ class Telegram:
     # -- in
 
     async def run(self, inlet: Inlet) -> None:
+        if not self._token:
+            raise Rejected(f"The channel {self.account!r} has no token. Set the one that @BotFather gives.")
         try:
             self._me = await self._bot.me()
             await self._bot.offer(inlet.commands)

@@ -106,7 +106,8 @@ def show(home: Path | None, what: str, *, as_json: bool) -> None:
         return
     for item in items:
         if item["type"] == "message":
-            click.echo(click.style(f"{item['role']}:", bold=True) + f" {shown(_text(item['content']))}\n")
+            who = item["role"] + (" (cut off)" if item["status"] == "incomplete" else "")
+            click.echo(click.style(f"{who}:", bold=True) + f" {shown(_text(item['content']))}\n")
         elif item["type"] == "function_call":
             click.echo(click.style(f"  called {item['name']} {shown(item['arguments'])}", dim=True))
         elif item["type"] == "function_call_output":

@@ -262,7 +262,10 @@ def _opened(config: Config, url: str, patience: float | None) -> Client:
 
 
 def _opened_by_home(home: Path, url: str, patience: float | None) -> Client:
-    return Client(url, home_key(home), patience, f"in {home / 'key'}. If it was revoked: {ANOTHER_KEY}")
+    key = home_key(home)
+    if not key:
+        return Client(url, key, patience, f"in {home / 'key'}, for there is none. Start it again, and it makes one.")
+    return Client(url, key, patience, f"in {home / 'key'}. If it was revoked: {ANOTHER_KEY}")
 
 
 class Way:
@@ -300,6 +303,11 @@ class Way:
             return client
         if self._kept:
             raise StoreUnavailable(f"No gateway runs on {self.home} any more. Start it again with: legato serve")
+        if not config.database.url and owned(config.home):
+            raise StoreUnavailable(
+                f"A process holds the database in {config.home} and does not answer (legato.db.lock says which). "
+                f"Wait until it has started, or end it."
+            )
         return _opened_by_home(config.home, self._start(), self._patience)
 
     def close(self) -> None:

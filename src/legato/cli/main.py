@@ -193,7 +193,7 @@ def ask(
 
     said = [" ".join(text)] if text else []
     if not sys.stdin.isatty() and (piped := sys.stdin.buffer.read().decode(errors="surrogateescape")).strip():
-        said.append(piped)
+        said.append(piped.removesuffix("\n"))
     care.ask(home, "\n\n".join(said), last=last, resume=resume, model=model, as_json=as_json)
 
 

@@ -186,6 +186,8 @@ class Telling:
             elif item["role"] == "assistant":
                 written = MarkdownStream(self._paint)
                 rows += ["", *_ends(written.feed(text_of(item)) + written.close(), RECAP_ROWS // 3, self._paint)]
+                if item.get("status") == "incomplete":
+                    rows += self._paint.dim("⋯ cut off here")
             else:
                 said = self.said(text_of(item), OWN, item["role"])
                 rows += _ends(said, RECAP_ROWS // 4, self._paint)

@@ -348,12 +348,19 @@ class _Limited(RateLimited, _Retryable):
     """There were too many requests."""
 
 
+_ADVICE = {
+    401: " (check the model's api_key)",
+    403: " (check the model's api_key)",
+    404: " (check the model's base_url and name)",
+}
+
+
 def _refused(status: int, body: bytes, wait: float | None) -> ModelUnavailable | Invalid:
     try:
         told = _told(msgspec.json.decode(body))
     except msgspec.DecodeError:
         told = body[:200].decode(errors="replace")
-    message = f"The model's server answered {status}: {told}"
+    message = f"The model's server answered {status}: {' '.join(told.split())}{_ADVICE.get(status, '')}"
     if status in (400, 413, 422) and _TOO_LONG.search(told + str(body[:2000])):
         return ContextTooLarge(message)
     if status in (400, 404, 413, 422):

@@ -394,8 +394,9 @@ def own(path: Path) -> int:
         holder = os.pread(lock, 100, 0).decode(errors="replace").strip()
         os.close(lock)
         raise StoreUnavailable(
-            f"Another Legato ({holder or 'unknown process'}) already runs on {path.parent}. Use that one, stop it, or "
-            f"choose another home with --home or LEGATO_HOME. To run several processes, use PostgreSQL."
+            f"Another Legato ({holder or 'unknown process'}) already runs on {path.parent}. Use that one, stop it (a "
+            f"`legato` chat may have started it, and ends it when you leave), or choose another home with --home or "
+            f"LEGATO_HOME. To run several processes, use PostgreSQL."
         ) from error
     with contextlib.suppress(OSError):  # a full disk cannot take the name; the lock holds all the same
         os.ftruncate(lock, 0)
