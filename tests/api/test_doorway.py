@@ -100,3 +100,12 @@ def test_a_page_of_a_friend_sees_a_stream(named: Server) -> None:
     assert answer.headers["access-control-allow-origin"] == SITE
     assert "X-Legato-Conversation" in answer.headers["access-control-expose-headers"]
     assert answer.text.endswith("data: [DONE]\n\n")
+
+
+def test_the_front_door_leads_to_the_page_about_the_api(server: Server) -> None:
+    """People click on the first address that they are shown."""
+    answer = httpx.get(server.url, trust_env=False)
+    assert answer.status_code == 307
+    assert answer.headers["location"] == "/docs"
+    page = httpx.get(server.url, follow_redirects=True, trust_env=False)
+    assert (page.status_code, page.headers["content-type"]) == (200, "text/html; charset=utf-8")

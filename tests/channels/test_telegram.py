@@ -447,6 +447,12 @@ def test_order_is_kept_in_a_chat_though_telegram_is_slow(api: TelegramApi, serve
 # -- the bot itself
 
 
+def test_a_bot_without_a_token_is_down_and_says_so(api: TelegramApi, start: Start) -> None:
+    server = start(settings(api, token=""))
+    until(lambda: "has no token" in state_of(server))
+    assert server.get("/readyz").status == 200
+
+
 def test_a_bad_token_stops_nothing_else_and_is_shown_nowhere(api: TelegramApi, start: Start) -> None:
     """The channel is down and says what to set; the gateway is ready, and answers others."""
     wrong = TOKEN.replace("canary", "canary-wrong")

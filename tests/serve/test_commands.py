@@ -48,7 +48,7 @@ def test_ask_prints_the_answer_and_nothing_else(serve: Serve, home: Path) -> Non
     assert (said.code, said.err) == (0, "")
     assert 'seen: 3 messages, first "my cat is called Miso"' in said.out
     assert 'seen: 5 messages, first "my cat is called Miso"' in legato(home, "ask", "-c", "and again?").out
-    assert legato(home, "ask", given="reply only piped").out == "piped\n"
+    assert legato(home, "ask", given="reply only piped\n").out == "piped\n"
     assert legato(home, "ask", "reply only one", given="and both").out == "one\n\nand both\n"
 
 
@@ -143,8 +143,12 @@ def test_ask_says_that_its_answer_was_cut_off(serve: Serve, home: Path) -> None:
         talk.say("Once upon")
         talk.end("length")
         said = legato(home, "ask", "tell me a tale")
+        shown = legato(home, "show", "tell me").out
+        page = legato(home, "export", "tell me", "--format", "markdown").out
     assert (said.code, said.out) == (1, "Once upon\n")
     assert said.err == "legato: The answer is not whole: max_output_tokens.\n"
+    assert "assistant (cut off): Once upon" in shown
+    assert ", cut off\n\nOnce upon" in page
 
 
 def test_ask_says_who_answered_where_nobody_is_called_so(serve: Serve, home: Path) -> None:

@@ -177,10 +177,14 @@ def test_a_database_that_cannot_be_reached_is_told_without_its_password(home: Pa
 
 def test_an_unknown_setting_names_the_nearest_known_one(home: Path) -> None:
     """In the file and in the environment alike: a typo must not be silence."""
-    assert "'server.port'" in refusal(home, env={"LEGATO_SERVER__PROT": "1"})
+    line = refusal(home, env={"LEGATO_SERVER__PROT": "1"})
+    assert "'server.port'" in line
+    assert "LEGATO_SERVER__PROT" in line
     home.mkdir()
     (home / "legato.toml").write_text("[worker]\nleese = 3\n")
-    assert "'worker.lease'" in refusal(home)
+    line = refusal(home)
+    assert "'worker.lease'" in line
+    assert "legato.toml" in line
 
 
 def test_a_value_that_does_not_fit_is_told_with_its_origin(home: Path) -> None:

@@ -491,6 +491,17 @@ async def test_the_newest_comes_first_and_a_limit_keeps_the_newest(db: Database)
         assert places(await find(db, "e", limit=limit)) == expected[:limit]
 
 
+async def test_a_letter_is_found_in_what_one_said_though_others_said_much_since(db: Database) -> None:
+    """Newest first, however far back, and only what holds it; nothing of the others is looked at one by one."""
+    for n in range(3):
+        await write(db, f"mine-{n}", f"a quiet word {n}", f"another {n}")
+    await write(db, "loud", *(f"quite loud {n}" for n in range(search.PAGE + 10)), principal=BOB)
+    await index(db)
+    assert await found(db, "q") == [f"a quiet word {n}" for n in (2, 1, 0)]
+    assert [hit.text for hit in await find(db, "ot", limit=2)] == ["another 2", "another 1"]
+    assert await found(db, "zq") == []
+
+
 async def test_a_search_that_looks_at_the_latest_first_finds_the_same(
     db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:

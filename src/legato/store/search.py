@@ -127,19 +127,27 @@ async def search(
     match, size = _match(tx, wanted, tags), 2 * limit  # most candidates are hits
     checked = _Checked(tx, principal, wanted, limit)
     before = 2**62
+    stages = await _stages(tx, within=conversation_id is not None)
     if not conversation_id and len(wanted) < 3 and wanted.isascii():  # a letter is everywhere, and so in what is newest
-        before = await checked.take(before, await tx.run("latest_documents", limit=PAGE))
-    for since in await _stages(tx, within=conversation_id is not None):
-        stage = {"since": since} if since else {}
+        before = await checked.take(before, await tx.run("latest_documents", principal=principal, limit=PAGE))
+        if not checked.enough:  # of others; of this principal it is
+            before = await checked.take(before, await _page(tx, stages[0], _joined(tx, tags), before, PAGE))
+    for since in stages:
         while not checked.enough:
-            statement = "search_lately" if stage else "search_documents"
-            page = await tx.run(statement, query=match, before=before, limit=size, **stage)
+            page = await _page(tx, since, match, before, size)
             before = await checked.take(before, page)
             if len(page) < size:
                 break
             size = max(size, PAGE)
         before = min(before, since or before)
     return checked.hits
+
+
+async def _page(tx: Tx, since: int, query: str, before: int, limit: int) -> list[Row]:
+    """Documents that hold all the codes of a query, newest first."""
+    if not since:
+        return await tx.run("search_documents", query=query, before=before, limit=limit)
+    return await tx.run("search_lately", query=query, before=before, limit=limit, since=since)
 
 
 async def _stages(tx: Tx, *, within: bool) -> list[int]:
@@ -217,9 +225,13 @@ class _Checked:
 def _match(tx: Tx, wanted: str, tags: list[str]) -> str:
     """The query in the database's own words. Codes are letters and digits, so nothing in them is syntax."""
     codes, prefix = query_grams(wanted)
+    return _joined(tx, codes + tags, prefix)
+
+
+def _joined(tx: Tx, codes: list[str], prefix: str | None = None) -> str:
     if tx.dialect == "sqlite":
-        return " ".join([f'"{code}"' for code in codes + tags] + ([f'"{prefix}" *'] if prefix else []))
-    return " & ".join([f"'{code}'" for code in codes + tags] + ([f"'{prefix}':*"] if prefix else []))
+        return " ".join([f'"{code}"' for code in codes] + ([f'"{prefix}" *'] if prefix else []))
+    return " & ".join([f"'{code}'" for code in codes] + ([f"'{prefix}':*"] if prefix else []))
 
 
 def _stretches(text: str) -> Iterator[str]:

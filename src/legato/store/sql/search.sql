@@ -32,7 +32,9 @@ insert into search_documents (conversation_id, seq, grams)
 values (:conversation, :seq, array_to_tsvector(string_to_array(:grams, ' ')));
 
 -- name: latest_documents
-select id, conversation_id, seq from search_documents order by id desc limit :limit;
+-- Those of a principal among the newest of all.
+select id, conversation_id, seq from (select id, conversation_id, seq from search_documents order by id desc limit :limit) latest
+where exists (select 1 from conversations c where c.id = latest.conversation_id and c.principal = :principal) order by id desc;
 
 -- name: begin_search [postgres]
 -- The newest document. From here to the end of the transaction no table is read from one end to the other: the planner
