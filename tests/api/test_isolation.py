@@ -317,7 +317,7 @@ def test_nobody_is_served_without_a_key(route: tuple[str, str], client: httpx.Cl
 
 def test_operations_need_no_key_and_tell_nothing(server: Server, things: Things) -> None:
     """Health, readiness, counters and the description of the API are open, and hold nothing of anyone."""
-    for path in ("/healthz", "/readyz", "/metrics", "/openapi.json", "/docs"):
+    for path in ("/healthz", "/health", "/readyz", "/metrics", "/openapi.json", "/docs"):
         answer = httpx.get(server.url + path, trust_env=False)
         assert answer.status_code == 200
         assert answer.headers["x-request-id"]

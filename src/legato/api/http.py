@@ -114,7 +114,9 @@ def build(api: Api) -> ASGIApp:
     asks after our health may call us by any name."""
     behind = [(method, path, guarded(_behind(api, route))) for method, path, route in ROUTES]
     served = operations(api.gateway, api.exchange)
-    routes = [StarletteRoute(path, guarded(served[path]), methods=["GET"]) for path in ("/healthz", "/readyz")]
+    routes = [
+        StarletteRoute(path, guarded(served[path]), methods=["GET"]) for path in ("/healthz", "/health", "/readyz")
+    ]
     described = openapi.document(ROUTES)
     shown = openapi.page(described)
 

@@ -36,4 +36,9 @@ def operations(gateway: Gateway, exchange: Exchange) -> dict[str, Endpoint]:
     async def metrics(_: Request) -> Response:
         return Response(generate_latest(REGISTRY), media_type="text/plain; version=0.0.4")
 
-    return {"/healthz": healthz, "/readyz": readyz, "/metrics": metrics}
+    return {
+        "/healthz": healthz,
+        "/health": healthz,
+        "/readyz": readyz,
+        "/metrics": metrics,
+    }  # `/health`: as Hermes has it
