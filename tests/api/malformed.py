@@ -396,7 +396,7 @@ PATHS = [
       for name in ("conv_", "conv_" + UNKNOWN, "conv_" + SQL, "conv_../x")),
     *(Bad(f"no such route: {method} {path}", path, method=method, ok=(404,))
       for method in ("GET", "POST")
-      for path in ("/", "/v1", "/v1/", "/v2/responses", "/v1/responses/a/b/c", "/v1/response", "//v1/models")),
+      for path in ("/v", "/v1", "/v1/", "/v2/responses", "/v1/responses/a/b/c", "/v1/response", "//v1/models")),
     *(Bad(f"wrong method: {method} {path}", path, method=method, ok=(405,))
       for method, path in (
           ("PATCH", "/v1/responses"), ("GET", "/v1/responses"), ("PUT", "/v1/conversations"), ("DELETE", "/v1/models"),
