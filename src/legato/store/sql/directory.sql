@@ -130,10 +130,11 @@ and (substr(id, 1, :length) = :what or substr(title, 1, :length) = :what or 0 < 
 order by updated_at desc, id desc limit :limit;
 
 -- name: first_message
--- The first thing that was said in a conversation itself, and whether anything was taken back there since.
+-- The first thing that was said in a conversation itself, and whether anything was taken back there since. (What is asked
+-- of the kind beside the index of control entries is hidden from PostgreSQL, or it would rather read every entry.)
 select body, exists (
     select 1 from entries c where c.conversation_id = :conversation
-    and c.kind in ('setup', 'compaction', 'expand', 'rewind', 'pin', 'hide', 'remove') and c.kind in ('rewind', 'remove'))
+    and c.kind in ('setup', 'compaction', 'expand', 'rewind', 'pin', 'hide', 'remove') and c.kind || '' in ('rewind', 'remove'))
 from entries where conversation_id = :conversation and kind = 'message' order by seq limit 1;
 
 -- name: first_message_between
