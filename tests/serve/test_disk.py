@@ -1,11 +1,13 @@
 """A disk that is full while the gateway runs, and a file that is gone: refused, and nothing acknowledged is lost."""
 
 import resource
+import time
 from pathlib import Path
 
 import pytest
 
 from serve.conftest import Serve
+from serve.process import BOUND
 
 ROOM = 200_000
 """Bytes that a file may grow beyond the database's size: enough to start, and for some turns."""
@@ -74,7 +76,7 @@ def test_a_disk_with_room_again_is_used_again(serve: Serve, small_disk: int) -> 
 
 
 @pytest.mark.parametrize("replaced", [False, True])
-def test_nothing_is_acknowledged_into_a_file_that_is_gone(serve: Serve, home: Path, replaced: bool) -> None:
+def test_what_is_said_is_not_taken_into_a_file_that_is_gone(serve: Serve, home: Path, replaced: bool) -> None:
     """SQLite would write on into what was removed, and be content."""
     server = serve()
     assert server.say("one").status == 200
@@ -84,6 +86,9 @@ def test_nothing_is_acknowledged_into_a_file_that_is_gone(serve: Serve, home: Pa
             path.unlink()
             if replaced:
                 path.write_bytes(copy)
+    deadline = time.monotonic() + BOUND
+    while server.get("/readyz").status == 200:  # it looks again ten times a second
+        assert time.monotonic() < deadline
     answer = server.say("two")
     assert (answer.status, answer.error["code"]) == (503, "store_unavailable")
     assert "removed or replaced" in answer.error["message"]
