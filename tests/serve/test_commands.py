@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -19,7 +20,7 @@ import forked
 from api.upstream import open_upstream
 from legato.cli.main import cli
 from serve.conftest import Serve
-from serve.process import BOUND, LEGATO, Env, environment
+from serve.process import BOUND, LEGATO, Env, Server, environment
 
 
 class Said:
@@ -83,43 +84,39 @@ def test_ask_says_that_its_answer_was_stopped(serve: Serve, home: Path, options:
     assert (asking.returncode, told) == (1, b"legato: The answer was stopped.\n")
 
 
-def test_ask_says_that_the_turn_goes_on_where_the_gateway_went(serve: Serve, home: Path) -> None:
-    """And where to see it."""
+@pytest.fixture
+def told_a_tale(serve: Serve, home: Path) -> Iterator[tuple[Server, "subprocess.Popen[bytes]"]]:
+    """A gateway, and an `ask` that has printed the first word of an answer which does not end."""
     with open_upstream() as provider:
         server = serve(env=provider.settings)
         provider.talk().say("Once upon")
-        with subprocess.Popen(
-            [LEGATO, "ask", "tell me a tale"],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=environment({"LEGATO_HOME": str(home)}),
-        ) as asking:
+        command = [LEGATO, "ask", "tell me a tale"]
+        env = environment({"LEGATO_HOME": str(home)})
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env) as asking:
             assert asking.stdout is not None
             assert asking.stdout.read(4) == b"Once"
-            place = server.logged("turn started", 1)[-1]["conversation"]
-            server.kill()
-            _, told = asking.communicate(timeout=BOUND)
+            yield server, asking
+
+
+def test_ask_says_that_the_turn_goes_on_where_the_gateway_went(
+    told_a_tale: tuple[Server, "subprocess.Popen[bytes]"],
+) -> None:
+    """And where to see it."""
+    server, asking = told_a_tale
+    place = server.logged("turn started", 1)[-1]["conversation"]
+    server.kill()
+    _, told = asking.communicate(timeout=BOUND)
     assert asking.returncode == 1
     assert told.endswith(f"see it with: legato show {place}\n".encode())
 
 
-def test_whoever_leaves_ask_stops_the_turn(serve: Serve, home: Path) -> None:
+def test_whoever_leaves_ask_stops_the_turn(told_a_tale: tuple[Server, "subprocess.Popen[bytes]"]) -> None:
     """As Ctrl-C does in a chat: nobody waits for it any more."""
-    with open_upstream() as provider:
-        server = serve(env=provider.settings)
-        provider.talk().say("Once upon")
-        with subprocess.Popen(
-            [LEGATO, "ask", "tell me a tale"],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env=environment({"LEGATO_HOME": str(home)}),
-        ) as asking:
-            assert asking.stdout is not None
-            assert asking.stdout.read(4) == b"Once"
-            asking.send_signal(signal.SIGINT)
-            asking.communicate(timeout=BOUND)
-        assert asking.returncode == 1
-        assert server.logged("turn ended", 1)[-1]["status"] == "cancelled"
+    server, asking = told_a_tale
+    asking.send_signal(signal.SIGINT)
+    asking.communicate(timeout=BOUND)
+    assert asking.returncode == 1
+    assert server.logged("turn ended", 1)[-1]["status"] == "cancelled"
 
 
 def test_ask_parts_what_was_said_before_a_tool_from_what_was_said_after_it(serve: Serve, home: Path) -> None:
