@@ -117,7 +117,7 @@ class Admin:
     def run(self, statement: str) -> None:
         try:
             self._loop.run_until_complete(self._connection.execute(statement))
-        except (asyncpg.AdminShutdownError, asyncpg.InterfaceError, asyncpg.PostgresConnectionError):
+        except (OSError, asyncpg.AdminShutdownError, asyncpg.InterfaceError, asyncpg.PostgresConnectionError):
             self._connection = self._loop.run_until_complete(asyncpg.connect(self._url))  # a test has cut it
             self._loop.run_until_complete(self._connection.execute(statement))
 
