@@ -165,6 +165,7 @@ def requests_without_a_turn(client: httpx.Client, talk: str) -> list[tuple[str, 
         (f"{path}/rewind", {"to": last}, {"to": 1}),
         ("/api/sessions", {"title": "new"}, {"title": "newer"}),
         (f"/api/sessions/{talk}/fork", {}, {"title": "forked"}),
+        ("/v1/keys", {"name": "once"}, {"name": "once", "principal": "another"}),
     ]
 
 

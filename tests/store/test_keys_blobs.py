@@ -9,7 +9,7 @@ from acts import rows, script
 from conftest import ALICE, BOB, Opener
 from legato.domain.attachments import Blob
 from legato.domain.ids import PrincipalId
-from legato.errors import Defect
+from legato.errors import DedupMismatch
 from legato.store import blobs, keys
 from legato.store.database import Database
 
@@ -54,11 +54,14 @@ async def test_a_revoked_key_grants_nothing(db: Database) -> None:
 
 
 async def test_a_key_is_given_once(db: Database) -> None:
-    """The same key cannot be made to speak for another."""
+    """The same key cannot be made to speak for another, or for more."""
     key = keys.new_key()
-    await db.write(keys.add, key, name="laptop", principal=ALICE)
-    with pytest.raises(Defect):
+    assert await db.write(keys.add, key, name="laptop", principal=ALICE)
+    assert not await db.write(keys.add, key, name="laptop", principal=ALICE)
+    with pytest.raises(DedupMismatch):
         await db.write(keys.add, key, name="laptop", principal=BOB)
+    with pytest.raises(DedupMismatch):
+        await db.write(keys.add, key, name="laptop", principal=ALICE, scopes=frozenset({"admin"}))
     assert await db.read(keys.find, key) == keys.Grant(ALICE, frozenset())
 
 

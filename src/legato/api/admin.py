@@ -6,7 +6,8 @@ from msgspec import Meta, Struct
 from starlette.responses import Response
 
 from legato.api.door import Call
-from legato.api.wire import answer, matching
+from legato.api.submitting import replayed
+from legato.api.wire import answer, bearer, matching
 from legato.domain.ids import PrincipalId
 from legato.errors import Forbidden, NotFound
 
@@ -34,10 +35,11 @@ async def create_key(call: Call) -> Response:
     check_admin(call)
     body = await call.body(CreateKey)
     principal = PrincipalId(body.principal) if body.principal is not None else call.caller.principal
-    key = await call.gateway.create_key(body.name, principal, frozenset(body.scopes))
-    return answer(
-        {"object": "key", "name": body.name, "principal": principal, "scopes": sorted(set(body.scopes)), "key": key}
-    )
+    scopes = frozenset(body.scopes)
+    secret = bearer(call.headers)
+    key, fresh = await call.gateway.create_key(body.name, principal, scopes, secret=secret, request=call.dedup_key)
+    made = {"object": "key", "name": body.name, "principal": principal, "scopes": sorted(scopes), "key": key}
+    return answer(made, headers=replayed(not fresh))
 
 
 async def list_keys(call: Call) -> Response:

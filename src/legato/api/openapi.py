@@ -113,7 +113,7 @@ SHAPES: dict[Route, Shape] = {
     conversations.resolve: Shape(schemas.Resolved, query=schemas.Resolving),
     commands.list_commands: Shape(schemas.CommandList),
     commands.run: _once(schemas.CommandReply, commands.RunCommand),
-    admin.create_key: Shape(schemas.NewKey, admin.CreateKey),
+    admin.create_key: _once(schemas.NewKey, admin.CreateKey),
     admin.list_keys: Shape(schemas.KeyList),
     admin.revoke_key: Shape(schemas.KeyRevoked),
     channels.confirm_pairing: Shape(schemas.Pairing, channels.ConfirmPairing),

@@ -241,11 +241,13 @@ class Keeping(ABC):
 
     # -- administration
 
-    async def create_key(self, name: str, principal: PrincipalId, scopes: frozenset[str]) -> str:
-        """A new key that speaks for a principal; it is told this once."""
-        key = keys.new_key()
-        await self._db.write(keys.add, key, name=name, principal=principal, scopes=scopes)
-        return key
+    async def create_key(
+        self, name: str, principal: PrincipalId, scopes: frozenset[str], *, secret: str = "", request: str | None = None
+    ) -> tuple[str, bool]:
+        """A key that speaks for a principal, and whether it was made only now. The same `request` with the same secret
+        is told the same one."""
+        key = keys.key_for(secret, request) if request is not None else keys.new_key()
+        return key, await self._db.write(keys.add, key, name=name, principal=principal, scopes=scopes)
 
     async def keys(self) -> list[keys.Key]:
         """Every key, as it is listed."""

@@ -1,12 +1,14 @@
 """API keys. Only a hash of a key is stored, so the database gives none away; ids and names grant nothing."""
 
+import base64
 import hashlib
+import hmac
 import secrets
 
 from msgspec import Struct
 
 from legato.domain.ids import PrincipalId
-from legato.errors import Defect
+from legato.errors import DedupMismatch
 from legato.store import directory
 from legato.store.database import Tx, one
 
@@ -32,10 +34,21 @@ def new_key() -> str:
     return "lg_" + secrets.token_urlsafe(32)
 
 
-async def add(tx: Tx, key: str, *, name: str, principal: PrincipalId, scopes: frozenset[str] = frozenset()) -> None:
-    """Let a new key speak for a principal."""
-    if not await _added(tx, key, name, principal, scopes):
-        raise Defect("This key is given already.")
+def key_for(secret: str, request: str) -> str:
+    """The key that a request makes, the same each time for whoever sends it with the same secret: what is kept only as
+    a hash cannot be told again otherwise."""
+    digest = hmac.digest(secret.encode("utf-8", "surrogatepass"), request.encode("utf-8", "surrogatepass"), "sha256")
+    return "lg_" + base64.urlsafe_b64encode(digest).decode().rstrip("=")
+
+
+async def add(tx: Tx, key: str, *, name: str, principal: PrincipalId, scopes: frozenset[str] = frozenset()) -> bool:
+    """Let a key speak for a principal, once; whether that happened only now. It never comes to mean anything else."""
+    if await _added(tx, key, name, principal, scopes):
+        return True
+    given = await one(tx.run("key_given", hash=_hash(key)))
+    if given is None or (given[0], given[1], frozenset(given[2].split())) != (name, principal, scopes):
+        raise DedupMismatch()
+    return False
 
 
 async def let_in(tx: Tx, key: str, *, name: str, principal: PrincipalId, scopes: frozenset[str]) -> bool:

@@ -2,6 +2,9 @@
 insert into api_keys (hash, name, principal, scopes, created_at) values (:hash, :name, :principal, :scopes, {now})
 on conflict (hash) do nothing returning hash;
 
+-- name: key_given
+select name, principal, scopes from api_keys where hash = :hash;
+
 -- name: list_keys
 select name, principal, scopes, created_at, revoked_at from api_keys order by created_at, name;
 
