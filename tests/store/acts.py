@@ -242,26 +242,33 @@ async def race(databases: Sequence[Database], jobs: Sequence[Job], *, at: Sequen
         return await asyncio.gather(*(one(*pair) for pair in enumerate(jobs)), return_exceptions=True)
 
 
-async def interleave(databases: Sequence[Database], first: Job, second: Job, *, at: Sequence[str]) -> list[Any]:
-    """Hold the first transaction before its first statement of those named, run the second until it is done or waits
-    for a lock, then let the first go on. SQLite runs them one after the other, as it would any two."""
+async def interleave(
+    databases: Sequence[Database], first: Job, second: Job, *, at: Sequence[str], until: Sequence[str] = ()
+) -> list[Any]:
+    """Hold the first transaction before its first statement of those named, run the second until it is done, waits for
+    a lock or comes to a statement of its own that is named (there it waits until the first has ended), then let the
+    first go on. SQLite runs them one after the other, as it would any two."""
     here, there = databases[0], databases[-1]
     async with asyncio.timeout(BOUND):
         if here.dialect == "sqlite":
             return await asyncio.gather(here.write(first), there.write(second), return_exceptions=True)
-        reached, go = asyncio.Event(), asyncio.Event()
+        reached, go, there_too = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
         async def stop() -> None:
             reached.set()
             await go.wait()
+
+        async def stop_too() -> None:
+            there_too.set()
+            await asyncio.wait([one])
 
         one = asyncio.create_task(here.write(_held(first, at, stop)))
         arrival = asyncio.create_task(reached.wait())
         await asyncio.wait([one, arrival], return_when=asyncio.FIRST_COMPLETED)
         arrival.cancel()
         assert reached.is_set(), f"the first transaction never came to {at}"
-        two = asyncio.create_task(there.write(second))
-        while not two.done() and not await rows(here, WAITING):
+        two = asyncio.create_task(there.write(_held(second, until, stop_too)))
+        while not two.done() and not there_too.is_set() and not await rows(here, WAITING):
             pass
         go.set()
         return await asyncio.gather(one, two, return_exceptions=True)

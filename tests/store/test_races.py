@@ -211,16 +211,17 @@ async def test_a_fork_of_what_is_purged_meanwhile_is_whole_or_refused(crowd: Cro
     assert [str(finding) async for finding in verify(db)] == []
 
 
-@pytest.mark.parametrize("how", ["by name", "by response id", "by nothing"])
+@pytest.mark.parametrize("how", ["by name", "by a new name", "by response id", "by nothing"])
 async def test_a_clients_retry_that_meets_the_first_on_its_way_in_is_the_same_turn(
     crowd: Crowd, db: Database, how: str
 ) -> None:
     """The first has not committed when the second looks for it."""
     known = (await talk(db, WORK)).id
-    target: Target = {"by name": WORK, "by response id": After(known), "by nothing": Fresh()}[how]
+    targets: dict[str, Target] = {"by name": WORK, "by a new name": Slug("new"), "by response id": After(known)}
+    target = targets.get(how, Fresh())
     first = admitting(target, "and?", request_hash="h")
     retry = admitting(target, "and?", request_hash="h", retry=True)
-    one, other = await interleave(crowd, first, retry, at=["add_turn"])
+    one, other = await interleave(crowd, first, retry, at=["add_turn"], until=["find_failed_try"])
     assert (one.turn.id, one.fresh, other.fresh) == (other.turn.id, True, False)
 
 

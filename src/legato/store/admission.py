@@ -115,10 +115,10 @@ async def _place(tx: Tx, submission: Submission) -> _Place:
         return await _place_after(tx, principal, target.turn_id)
     if submission.retry and (again := await _place_again(tx, submission)) is not None:
         return again
+    kind, request = submission.conversation_kind, _request(submission)
     if isinstance(target, Fresh):
-        kind, request = submission.conversation_kind, _request(submission)
         return _Place(await directory.create(tx, principal, agent=agent, kind=kind, request=request), None)
-    conversation = await directory.lock_or_create(tx, principal, target, agent=agent, kind=submission.conversation_kind)
+    conversation = await directory.lock_or_create(tx, principal, target, agent=agent, kind=kind, request=request)
     return _Place(conversation, conversation.tip_turn)
 
 
@@ -210,15 +210,13 @@ async def _retried(tx: Tx, submission: Submission) -> Turn | None:
 
 
 async def _hold(tx: Tx, submission: Submission) -> None:
-    """Hold the conversation that a submission names, if there is one, until the transaction ends; where it names none,
-    whatever makes one for the same request."""
+    """Hold the conversation that a submission names until the transaction ends; where there is none, whatever makes
+    one for the same request."""
     principal, target = submission.principal, submission.target
     if isinstance(target, After):
         target = ById((await turns.find(tx, principal, target.turn_id)).conversation_id)
-    if isinstance(target, Fresh):
+    if isinstance(target, Fresh) or await directory.lookup(tx, principal, target, lock=True) is None:
         await tx.run("await_request", request=_request(submission))
-    else:
-        await directory.lookup(tx, principal, target, lock=True)
 
 
 def _request(submission: Submission) -> str | None:

@@ -51,9 +51,16 @@ async def lookup(tx: Tx, principal: PrincipalId, handle: Handle, *, lock: bool =
 
 
 async def lock_or_create(
-    tx: Tx, principal: PrincipalId, handle: Handle, *, agent: str = "", kind: str = "chat"
+    tx: Tx,
+    principal: PrincipalId,
+    handle: Handle,
+    *,
+    agent: str = "",
+    kind: str = "chat",
+    request: str | None = None,
 ) -> Conversation:
-    """The conversation that a handle means, made on first use. Of two that race, the key lets one make it."""
+    """The conversation that a handle means, made on first use. Of two that race, the key lets one make it; a retry of
+    the `request` that makes it waits until it is there."""
     conversation = await lookup(tx, principal, handle, lock=True)
     if conversation is not None:
         return conversation
@@ -61,7 +68,7 @@ async def lock_or_create(
         raise UnknownHandle(f"No conversation {_shown(handle)}.", param="conversation")
     check_creatable(handle)
     await _check_free(tx, principal, handle)
-    conversation = await create(tx, principal, agent=agent, kind=kind)
+    conversation = await create(tx, principal, agent=agent, kind=kind, request=request)
     await tx.run(
         "add_alias", principal=principal, scheme=handle.scheme, value=handle.value, conversation=conversation.id
     )
