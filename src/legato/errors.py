@@ -119,6 +119,10 @@ class ConversationBusy(Conflict):
 
     code = "conversation_locked"
 
+    def __init__(self, message: str | None = None, *, conversation_id: str) -> None:
+        super().__init__(message)
+        self.conversation_id = conversation_id
+
 
 class Stale(Conflict):
     """The conversation changed since this was prepared; nothing was written."""

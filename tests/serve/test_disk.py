@@ -75,21 +75,24 @@ def test_a_disk_with_room_again_is_used_again(serve: Serve, small_disk: int) -> 
     assert sum(role == "user" for role, _ in said) == sum(role == "assistant" for role, _ in said)
 
 
-@pytest.mark.parametrize("replaced", [False, True])
-def test_what_is_said_is_not_taken_into_a_file_that_is_gone(serve: Serve, home: Path, replaced: bool) -> None:
+@pytest.mark.parametrize("how", ["removed", "replaced", "a file stands where its folder was"])
+def test_what_is_said_is_not_taken_into_a_file_that_is_gone(serve: Serve, home: Path, how: str) -> None:
     """SQLite would write on into what was removed, and be content."""
     server = serve()
     assert server.say("one").status == 200
-    for path in home.glob("legato.db*"):
-        if path.suffix != ".lock":
-            copy = path.read_bytes()
-            path.unlink()
-            if replaced:
-                path.write_bytes(copy)
+    if how == "a file stands where its folder was":
+        home.rename(home.with_name("elsewhere"))
+        home.write_text("no folder")
+    else:
+        for path in home.glob("legato.db*"):
+            if path.suffix != ".lock":
+                copy = path.read_bytes()
+                path.unlink()
+                if how == "replaced":
+                    path.write_bytes(copy)
     deadline = time.monotonic() + BOUND
-    while server.get("/readyz").status == 200:  # it looks again ten times a second
+    while (answer := server.say("two")).status == 200:  # it looks again ten times a second
         assert time.monotonic() < deadline
-    answer = server.say("two")
     assert (answer.status, answer.error["code"]) == (503, "store_unavailable")
     assert "removed or replaced" in answer.error["message"]
     assert server.get("/readyz").status == 503

@@ -15,6 +15,7 @@ from acts import (
     enter,
     joined,
     rows,
+    said,
     script,
     start,
     submission,
@@ -26,7 +27,7 @@ from acts import (
 )
 
 from conftest import ALICE, BOB, Opener
-from legato.domain.entries import Compaction, Hide, Message, Note, Text
+from legato.domain.entries import Compaction, Hide, Message, Note, Remove, Text
 from legato.domain.handles import ById, Slug
 from legato.domain.ids import TurnId
 from legato.domain.turns import After, Fresh, Outcome
@@ -202,6 +203,35 @@ async def test_a_clients_retry_of_a_first_message_that_failed_makes_no_second_co
     assert await context(db, done.conversation_id) == ["hm?", "HM?"]
 
 
+async def test_a_clients_retry_of_what_joined_a_turn_that_failed_is_a_new_turn(db: Database) -> None:
+    """It shares the outcome of its host, and what failed is asked for anew."""
+    lease = await start(db, WORK, "do it")
+    joined = await admit(db, WORK, "quickly", busy="steer", request_hash="h")
+    await db.write(turns.absorb, lease)
+    assert (await admit(db, WORK, "quickly", busy="steer", request_hash="h", retry=True)).turn.id == joined.turn.id
+    await end(db, lease, FAILED)
+    assert (await admit(db, WORK, "quickly", busy="steer", request_hash="h", retry=True)).fresh
+
+
+async def test_a_retry_whose_message_was_deleted_is_said_anew(db: Database) -> None:
+    """It had hidden a failed try: that wish stands before what was said, and is not what people see."""
+    await talk(db, WORK, "hm?", FAILED, request_hash="h")
+    done = await talk(db, WORK, "hm?", request_hash="h", retry=True)
+    told = await db.read(log.read_transcript, done.conversation_id)
+    [at] = [entry.seq for entry in told if entry.turn_id == done.id and entry.body == said("hm?").body]
+    await tend(db, ById(done.conversation_id), Remove(at))
+    assert (await admit(db, WORK, "hm?", request_hash="h", retry=True)).fresh
+
+
+async def test_a_clients_retry_of_what_failed_goes_where_its_name_leads_now(db: Database) -> None:
+    """Somebody gave the name to another conversation meanwhile."""
+    await talk(db, WORK, "hm?", FAILED, request_hash="h")
+    other = await talk(db, Slug("other"), "elsewhere")
+    await db.write(directory.bind, ALICE, WORK, other.conversation_id, move=True)
+    again = await admit(db, WORK, "hm?", request_hash="h", retry=True)
+    assert again.turn.conversation_id == other.conversation_id
+
+
 async def test_a_clients_retry_long_after_the_end_is_a_new_turn(db: Database) -> None:
     """Nobody repeats themselves for ever: the same words a day later are meant."""
     first = await talk(db, WORK, request_hash="h")
@@ -244,8 +274,9 @@ async def test_what_waits_longest_starts_first(db: Database) -> None:
 async def test_rejecting_a_busy_conversation_writes_nothing(db: Database) -> None:
     """`reject` is admitted to an idle conversation and refused by a busy one, waiting or running."""
     waiting = await admit(db, WORK, "one", busy="reject")
-    with pytest.raises(ConversationBusy):
+    with pytest.raises(ConversationBusy) as refused:
         await admit(db, WORK, "two", busy="reject")
+    assert refused.value.conversation_id == waiting.turn.conversation_id
     await enter(db, N1)
     lease = await db.write(turns.claim, waiting.turn.conversation_id, N1)
     with pytest.raises(ConversationBusy):

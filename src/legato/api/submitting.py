@@ -104,7 +104,7 @@ def brought(
     if session:
         said = (*history, *given)
         new = said[place_of_news(said) :]
-        if not new:
+        if said and not new:
             raise BadInput("The last thing may not be from the assistant.", param=param)
         return new
     if history and not isinstance(target, Fresh):
@@ -127,19 +127,11 @@ async def submit(call: Call, submission: Submission) -> Turn:
     with previous(submission):
         try:
             turn = await call.gateway.submit(submission)
-        except ConversationBusy:
-            call.is_about(await _place_of(call, submission.target))
+        except ConversationBusy as error:
+            call.is_about(ConversationId(error.conversation_id))
             raise
     call.is_about(turn.conversation_id, **replayed(turn.id != submission.turn_id))
     return turn
-
-
-async def _place_of(call: Call, target: Target) -> ConversationId:
-    """The conversation of something that was found to be busy."""
-    if isinstance(target, After):
-        return (await call.gateway.turn(call.caller.principal, target.turn_id)).conversation_id
-    assert not isinstance(target, Fresh), "what is new is not busy"
-    return (await call.gateway.find(call.caller.principal, target)).id
 
 
 @contextmanager

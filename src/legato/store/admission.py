@@ -34,7 +34,7 @@ async def admit(tx: Tx, submission: Submission, node: NodeId | None = None) -> A
     starter = node if talk else None
     waits = (starter is not None or submission.busy == "reject") and await turns.any_open(tx, place.conversation.id)
     if submission.busy == "reject" and waits:
-        raise ConversationBusy()
+        raise ConversationBusy(conversation_id=place.conversation.id)
     if submission.blobs:
         await blobs.put(tx, submission.principal, submission.blobs)
     given = _with_hides(with_choices(submission.input, place.conversation), place.hides)
@@ -123,13 +123,16 @@ async def _place(tx: Tx, submission: Submission) -> _Place:
 
 
 async def _place_again(tx: Tx, submission: Submission) -> _Place | None:
-    """Where a client's own retry of what failed goes: in the place of the try that failed, which it hides."""
+    """Where a client's own retry of what failed goes: in the place of the try that failed, which it hides; unless the
+    name means another conversation by now."""
+    principal, target = submission.principal, submission.target
     row = await one(tx.run("find_failed_try", **_retry_of(submission)))
     if row is None:
         return None
     failed = turns.turn_of(row)
-    conversation = await directory.lookup(tx, submission.principal, ById(failed.conversation_id), lock=True)
-    if conversation is None or conversation.tip_turn != failed.id:
+    here = ById(failed.conversation_id) if isinstance(target, After | Fresh) else target
+    conversation = await directory.lookup(tx, principal, here, lock=True)
+    if conversation is None or (conversation.id, conversation.tip_turn) != (failed.conversation_id, failed.id):
         return None
     if await tx.run("turns_to_come", conversation=conversation.id, turn=failed.id, n=0):  # it had gone before the queue
         return None
@@ -204,9 +207,10 @@ async def _retried(tx: Tx, submission: Submission) -> Turn | None:
         await _hold(tx, submission)
     row = await one(tx.run("find_turn_by_request", **_retry_of(submission)))
     turn = turns.turn_of(row) if row else None
-    if turn is None or turn.first_seq is None or await log.shows(tx, turn.conversation_id, turn.first_seq):
+    if turn is None or turn.first_seq is None:
         return turn
-    return None  # it was taken back since, so this is said anew
+    said = turn.first_seq + (len(turn.input.hides) if turn.joined_turn is None else 0)
+    return turn if await log.shows(tx, turn.conversation_id, said) else None  # taken back since: it is said anew
 
 
 async def _hold(tx: Tx, submission: Submission) -> None:

@@ -247,7 +247,7 @@ class Sqlite:
             return
         try:
             there = [os.stat(path).st_ino for path in (self._path, f"{self._path}-wal")]
-        except FileNotFoundError:
+        except OSError:
             there = []
         self._opened = self._opened or there
         if not there or there != self._opened:

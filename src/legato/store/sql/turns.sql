@@ -18,10 +18,11 @@ and c.deleted_at is null order by (coalesce(c.tip_turn, '') = turns.id) desc, tu
 
 -- name: find_turn_by_request
 -- The same request, still under way or answered a moment ago, with nothing after it: what a client's own retry means.
--- One that failed is asked for anew.
+-- One that failed, or joined one that did, is asked for anew.
 select {turn} from turns where principal = :principal and request_hash = :request_hash and deleted_at is null
 and exists (select 1 from conversations c where c.id = turns.conversation_id and c.deleted_at is null
     and (turns.ended_at is null or (turns.status in ('done', 'joined') and turns.ended_at > {now} - :age and c.tip_turn = turns.id)))
+and not exists (select 1 from turns h where h.id = turns.joined_turn and h.status in ('failed', 'cancelled'))
 order by created_at desc limit 1;
 
 -- name: await_request
