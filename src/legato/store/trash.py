@@ -79,7 +79,9 @@ async def purge(tx: Tx, principal: PrincipalId, conversation_id: ConversationId)
     """Let nothing be left of a conversation in the trash, but for what its forks read."""
     conversation = await get(tx, principal, conversation_id)
     if await under_way(tx, conversation.id):
-        raise ConversationBusy("A turn of it is still stopping; try again in a moment.", conversation_id=conversation.id)
+        raise ConversationBusy(
+            "A turn of it is still stopping; try again in a moment.", conversation_id=conversation.id
+        )
     await tx.run("forget_freed_aliases", conversation=conversation.id)
     await tx.run("forget_previous", id=conversation.id)
     await _cut(tx, conversation)
