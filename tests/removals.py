@@ -580,7 +580,7 @@ REMOVALS = [
         MEMORY,
         "nothing is written on into a file that is gone",
         [Change(SQLITE_PY, "            self._check_there()\n", "")],
-        ["serve/test_disk.py::test_what_is_said_is_not_taken_into_a_file_that_is_gone[False]"],
+        ["serve/test_disk.py::test_what_is_said_is_not_taken_into_a_file_that_is_gone[removed]"],
     ),
     Removal(
         MEMORY,

@@ -172,7 +172,18 @@ ITEM_ROWS = [
     *item({"type": []}, ".type"),
     *item({"type": None}, ".type"),
     *item({"type": MEGABYTE}, ".type", "a type of a megabyte"),
-    *item({"type": "item_reference", "id": "msg_1"}, ".type"),
+    *item({"type": "item_reference", "id": "msg_1"}, ".type")[1:],
+    *(
+        Bad(
+            f"a reference to {id!r}",
+            body={"input": [{"type": "item_reference", "id": id}]},
+            ok=(404,),
+            param="input[0].id",
+        )
+        for id in ("msg_1", "msg_" + UNKNOWN, "x", "_", "msg_%")
+    ),
+    Bad("a reference to nothing", body={"input": [{"type": "item_reference", "id": ""}]}, param="input[0].id"),
+    Bad("a reference to a number", body={"input": [{"type": "item_reference", "id": 1}]}, param="input[0].id"),
     *item({"role": "robot", "content": "x"}, ".role"),
     *item({"role": 7, "content": "x"}, ".role"),
     *item({"role": "user"}),

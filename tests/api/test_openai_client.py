@@ -224,6 +224,70 @@ def test_structured_input_and_input_items(sdk: openai.OpenAI) -> None:
     assert descending == ascending[::-1]
 
 
+def test_items_are_referred_to_by_their_ids(fresh_server: Server) -> None:
+    """As those clients do that resend a history of what is kept here: a reference stands for the item, also after a
+    restart, and for its own principal alone; where the item stands already, it is not said again."""
+    tool: FunctionToolParam = {"type": "function", "name": "look", "parameters": {}, "strict": False}
+    sdk = fresh_server.sdk(_strict_response_validation=True)
+    first = sdk.responses.create(model=MODEL, input="one", tools=[tool])
+    called = sdk.responses.create(model=MODEL, input='call look {"at": 1}', tools=[tool])
+    [answer], [call] = first.output, called.output
+    assert isinstance(call, ResponseFunctionToolCall)
+    history: ResponseInputParam = [
+        {"role": "user", "content": "one"},
+        {"type": "item_reference", "id": str(answer.id)},
+        {"role": "user", "content": "call it"},
+        {"type": "item_reference", "id": str(call.id)},
+        {"type": "function_call_output", "call_id": call.call_id, "output": "seen"},
+        {"role": "user", "content": "and?"},
+    ]
+    fresh_server.restart()
+    sdk = fresh_server.sdk(_strict_response_validation=True)
+    again = sdk.responses.create(model=MODEL, input=history, tools=[tool])
+    kept = [item.to_dict() for item in sdk.responses.input_items.list(again.id, order="asc")]
+    assert conversation_of(again) not in (conversation_of(first), conversation_of(called))
+    assert [item["type"] for item in kept] == [
+        "message",
+        "message",
+        "message",
+        "function_call",
+        "function_call_output",
+        "message",
+    ]
+    assert kept[1]["content"] == answer.to_dict()["content"]
+    assert (kept[3]["name"], kept[3]["call_id"]) == ("look", call.call_id)
+    with pytest.raises(openai.NotFoundError, match="not found"):
+        sdk.with_options(api_key=fresh_server.strangers_key).responses.create(model=MODEL, input=history)
+
+    on = sdk.responses.create(
+        model=MODEL,
+        previous_response_id=first.id,
+        input=[{"type": "item_reference", "id": str(answer.id)}, history[-1]],
+    )
+    assert seen(on.output_text) == (3, "one", "and?")
+    sdk.conversations.items.delete(str(answer.id), conversation_id=conversation_of(first))
+    with pytest.raises(openai.NotFoundError):
+        sdk.responses.create(model=MODEL, input=history)
+
+
+def test_a_call_that_is_said_again_beside_its_result_is_not_said_twice(sdk: openai.OpenAI) -> None:
+    """Some clients send a previous response and all of what it answers: only what comes after it is new."""
+    tool: FunctionToolParam = {"type": "function", "name": "look", "parameters": {}, "strict": False}
+    for name in ({"conversation": "said-again"}, {}):
+        called = sdk.responses.create(model=MODEL, input="call look {}", tools=[tool], extra_body=name)
+        [call] = called.output
+        assert isinstance(call, ResponseFunctionToolCall)
+        given: ResponseInputParam = [
+            {"role": "user", "content": "call look {}"},
+            {"type": "function_call", "call_id": call.call_id, "name": "look", "arguments": call.arguments},
+            {"type": "function_call_output", "call_id": call.call_id, "output": "seen"},
+        ]
+        place = name or {"previous_response_id": called.id}
+        ended = sdk.responses.create(model=MODEL, input=given, tools=[tool], extra_body=place)
+        items = sdk.conversations.items.list(conversation_of(ended), order="asc")
+        assert [item.type for item in items] == ["message", "function_call", "function_call_output", "message"]
+
+
 def test_a_background_response_is_polled_to_its_end(sdk: openai.OpenAI) -> None:
     """It is told at once, and read until it has ended."""
     response = sdk.responses.create(model=MODEL, input="write 50 words", background=True)

@@ -15,7 +15,7 @@ from legato.api.create_response import ConversationRef, FunctionTool, ModelName
 from legato.api.door import Call
 from legato.api.response import usage_object
 from legato.api.responses import find, tool_of
-from legato.api.submitting import previous, target_of
+from legato.api.submitting import parsed, previous, target_of
 from legato.api.wire import answer
 from legato.domain.ids import new_id
 from legato.domain.turns import Input, Options, Submission
@@ -111,6 +111,6 @@ async def receipt(call: Call) -> Response:
 
 
 async def _submission(call: Call, body: MeasureResponse | CompactResponse, options: Options) -> Submission:
-    drafts = items.parse_input(body.input) if body.input is not None else ()
     target = await target_of(call, body)
+    drafts = await parsed(call, target, body.input) if body.input is not None else ()
     return Submission(principal=call.caller.principal, target=target, input=Input(drafts, options))

@@ -68,12 +68,6 @@ class ExpandCompaction(Struct):
     of: Position
 
 
-class UnknownItem(NotFound):
-    """No item by that id."""
-
-    code = "item_not_found"
-
-
 # -- OpenAI's
 
 
@@ -150,7 +144,7 @@ async def retrieve_item(call: Call) -> Response:
     for entry, item in await _readable(call):
         if entry.id == wanted:
             return answer(item)
-    raise UnknownItem(f"Item with id '{wanted}' not found.", param="item_id")
+    raise items.UnknownItem(f"Item with id '{wanted}' not found.", param="item_id")
 
 
 async def delete_item(call: Call) -> Response:
@@ -159,7 +153,7 @@ async def delete_item(call: Call) -> Response:
     wanted = call.path("item_id")
     places = [entry.seq for entry, _ in await _readable(call) if entry.id == wanted]
     if not places:
-        raise UnknownItem(f"Item with id '{wanted}' not found.", param="item_id")
+        raise items.UnknownItem(f"Item with id '{wanted}' not found.", param="item_id")
     await call.gateway.remove(call.caller.principal, ById(conversation.id), places[0])
     return answer(shown(conversation))
 

@@ -4,6 +4,7 @@ What a client sends is checked here, item by item, and becomes drafts; whatever 
 its place (`input[2].content[0].type`). What the log holds becomes items again for any client that asks.
 """
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
@@ -28,9 +29,16 @@ from legato.domain.entries import (
     draft,
 )
 from legato.engine.prompt import SUMMARY_HEAD
-from legato.errors import BadInput
+from legato.errors import BadInput, NotFound
 
 T = TypeVar("T")
+
+
+class UnknownItem(NotFound):
+    """No item by that id."""
+
+    code = "item_not_found"
+
 
 Id = Annotated[str, Meta(min_length=1, max_length=255)]
 MAX_URL = 20_971_520
@@ -110,21 +118,46 @@ class GivenCompaction(Struct):
     id: Id | None = None
 
 
-ITEMS = (GivenMessage, GivenFunctionCall, GivenFunctionCallOutput, GivenReasoning, GivenCompaction)
+class ItemReference(Struct):
+    """An item that a turn said, by its id, in place of the item."""
+
+    id: Id
+    type: Literal["item_reference"] | None = None
+
+
+ITEMS = (GivenMessage, GivenFunctionCall, GivenFunctionCallOutput, GivenReasoning, GivenCompaction, ItemReference)
 PARTS = (TextPart, RefusalPart, ImagePart, FilePart)
 
 
-def parse_input(given: str | list[dict[str, Any]], param: str = "input") -> tuple[Draft, ...]:
-    """What a request brings, as drafts."""
+def parse_input(
+    given: str | list[dict[str, Any]], param: str = "input", meant: Mapping[str, AnyBody] | None = None
+) -> tuple[Draft, ...]:
+    """What a request brings, as drafts. `meant` is what its references mean, where they may stand."""
     if isinstance(given, str):
         return (draft(Message("user", (Text(given),))),)
-    return tuple(parse_item(item, f"{param}[{place}]") for place, item in enumerate(given))
+    return tuple(parse_item(item, f"{param}[{place}]", meant) for place, item in enumerate(given))
 
 
-def parse_item(item: dict[str, Any], param: str) -> Draft:
+def referred(item: dict[str, Any]) -> str | None:
+    """The id of what an item stands for, where it only refers to another."""
+    named = item.get("id")
+    return named if _kind(item) == "item_reference" and isinstance(named, str) else None
+
+
+def _kind(item: dict[str, Any]) -> Any:
+    """What an item says it is; a message and a reference need not say it."""
+    return item.get("type") or ("message" if "role" in item else "item_reference" if "id" in item else None)
+
+
+def parse_item(item: dict[str, Any], param: str, meant: Mapping[str, AnyBody] | None = None) -> Draft:
     """One item. The ids that clients send are theirs; ours are made here."""
-    kind = item.get("type", "message" if "role" in item else None)
+    kind = _kind(item)
     match kind:
+        case "item_reference" if meant is not None:
+            body = meant.get(take(item, ItemReference, param).id)
+            if body is None:
+                raise UnknownItem(f"Item with id '{item['id']}' not found.", param=f"{param}.id")
+            return draft(body)
         case "message":
             message = take(item, GivenMessage, param)
             return draft(

@@ -25,11 +25,11 @@ from legato.api.pages import page
 from legato.api.response import DEFAULTS, response_object
 from legato.api.sse import EventStream
 from legato.api.stream import ResponseStream, WireEvent
-from legato.api.submitting import brought, submit, target_of, unstored
+from legato.api.submitting import brought, parsed, submit, target_of, unstored
 from legato.api.wire import DONE, answer, named_event
 from legato.domain.entries import Tool
 from legato.domain.ids import TurnId
-from legato.domain.turns import Input, Options, Submission, Told, Turn
+from legato.domain.turns import Fresh, Input, Options, Submission, Told, Turn
 from legato.engine.gateway import Gateway
 from legato.errors import BadInput, UnknownTurn
 
@@ -179,8 +179,8 @@ async def submission_of(call: Call, body: CreateResponse) -> Submission:
         echo=_echo(body) | {"model": cast.name},
     )
     target = await target_of(call, body)
-    given = items.parse_input(body.input)
-    history = items.parse_input(body.conversation_history or [], "conversation_history")
+    given = await parsed(call, target, body.input)
+    history = await parsed(call, Fresh(), body.conversation_history or [], "conversation_history")
     return Submission(
         principal=call.caller.principal,
         target=target,

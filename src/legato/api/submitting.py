@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Protocol
+from typing import Any, Protocol
 
+from legato.api import items
 from legato.api.create_response import ConversationRef
 from legato.api.door import SESSION_HEADERS, Call
 from legato.domain.entries import Draft, Message, ToolCall
@@ -94,6 +95,43 @@ def after_turn(turn_id: str) -> After:
     if "\0" in turn_id:  # which no database could look up
         raise PreviousResponseNotFound.of(after)
     return after
+
+
+async def parsed(
+    call: Call, target: Target, given: str | list[dict[str, Any]], param: str = "input"
+) -> tuple[Draft, ...]:
+    """What a request says: with what it only refers to in its place, and without what the conversation that it goes on
+    in holds already. A client that says a call again beside its result says all before it again."""
+    if isinstance(given, str):
+        return items.parse_input(given, param)
+    named = [items.referred(item) for item in given]
+    ids = [each for each in named if each is not None]
+    told = await call.gateway.told_by_id(call.caller.principal, ids) if ids else []
+    drafts = items.parse_input(given, param, {entry.id: entry.body for _, entry in told})
+    calls = {d.body.call_id for d in drafts if isinstance(d.body, ToolCall)}
+    before = await _turn_before(call, target) if calls or told else None
+    if before is None:
+        return drafts
+    said = [entry.body for entry in await call.gateway.output(call.caller.principal, before.id)]
+    if any(isinstance(body, ToolCall) and body.call_id in calls for body in said):
+        return drafts[place_of_news(drafts) :]
+    held = {entry.id for conversation_id, entry in told if conversation_id == before.conversation_id}
+    return tuple(d for d, name in zip(drafts, named, strict=True) if name not in held)
+
+
+async def _turn_before(call: Call, target: Target) -> Turn | None:
+    """The turn that a request goes on from, if there is one."""
+    if isinstance(target, Fresh):
+        return None
+    if isinstance(target, After):
+        try:
+            return await call.gateway.turn(call.caller.principal, target.turn_id)
+        except UnknownTurn as error:
+            raise PreviousResponseNotFound.of(target) from error
+    with suppress(UnknownHandle):
+        tip = (await call.gateway.find(call.caller.principal, target)).tip_turn
+        return await call.gateway.turn(call.caller.principal, tip) if tip is not None else None
+    return None
 
 
 def brought(

@@ -54,14 +54,13 @@ class Ephemeral:
         return Told(self.turn, self.entries, self.slug)
 
     async def _steps(self) -> AsyncGenerator[AnyEvent, None]:
-        view, options = self._view, self.turn.input.options
+        view = self._view
         bodies: list[AnyBody] = [entry.body for entry in view.entries] if view else []
         bodies += [d.body for d in self.turn.input.drafts]
         past = prompt.past_of(view.summary if view else None)
-        client_tools = frozenset(tool.name for tool in options.tools)
         index = 0
         for _ in range(self._cast.agent.max_steps):
-            step = Step(index, client_tools)
+            step = Step(self.turn, index)
             request = prompt.build(self.turn, self._cast, past, bodies)
             if not self._compactor.is_small(self._cast, request, None):
                 _, most = await self._compactor.budget(self._cast)

@@ -9,10 +9,10 @@ a call is whole; so the first call is told as it comes, and what comes after it 
 
 from collections.abc import Iterable, Iterator
 
-from legato.domain.entries import AnyBody, Draft, Message, Note, Reasoning, Text, ToolCall, draft
+from legato.domain.entries import Draft, Message, Note, Reasoning, Text, ToolCall, draft
 from legato.domain.events import AnyEvent, Closed, Delta, ItemKind, Opened
-from legato.domain.ids import new_call_id
-from legato.domain.turns import CUT_SHORT, CutBy, Usage, cut_by
+from legato.domain.ids import EntryId, moment_of, new_call_id, new_id
+from legato.domain.turns import CUT_SHORT, CutBy, Turn, Usage, cut_by
 from legato.engine.protocols import (
     CallChunk,
     CallOpened,
@@ -27,12 +27,12 @@ from legato.engine.protocols import (
 class _Open:
     """An item that is growing."""
 
-    def __init__(self, index: int, begins: TextChunk | RefusalChunk | ReasoningChunk | CallOpened) -> None:
+    def __init__(self, index: int, begins: TextChunk | RefusalChunk | ReasoningChunk | CallOpened, moment: str) -> None:
         self.index, self.says = index, type(begins)
         self.kind = _KINDS[self.says]
         self.call = begins if isinstance(begins, CallOpened) else None
         self.pieces: list[str] = []
-        self.id = draft(_SEED[self.kind]).id
+        self.id = EntryId(new_id(_PREFIX[self.kind] + moment))
         self.call_id = new_call_id() if self.call is not None else ""
         self.incomplete = False
         self.held = False  # nobody is told of it before the step ends
@@ -49,21 +49,19 @@ _KINDS: dict[type[ModelEvent], ItemKind] = {
     ReasoningChunk: "reasoning",
     CallOpened: "tool_call",
 }
-_SEED: dict[ItemKind, AnyBody] = {
-    "message": Message("assistant", ()),
-    "reasoning": Reasoning(),
-    "tool_call": ToolCall("", "", ""),
-}
+_PREFIX: dict[ItemKind, str] = {"message": "msg_", "reasoning": "rs_", "tool_call": "fc_"}
 
 
 class Step:
-    """Takes model events, gives events for followers, ends as drafts for the log."""
+    """Takes model events, gives events for followers, ends as drafts for the log. Its items begin with the moment of
+    the turn."""
 
-    def __init__(self, index: int, client_tools: frozenset[str]) -> None:
+    def __init__(self, turn: Turn, index: int) -> None:
+        self.moment = moment_of(turn.id)
         self.next_index = index
         self.usage = Usage()
         self.cut_by: CutBy | None = None
-        self.client_tools = client_tools
+        self.client_tools = frozenset(tool.name for tool in turn.input.options.tools)
         self._items: list[_Open] = []
         self._prose: _Open | None = None  # the message or reasoning that is growing
         self._calls: dict[str, _Open] = {}  # the calls that are growing
@@ -128,7 +126,7 @@ class Step:
         return kept
 
     def _new(self, begins: TextChunk | RefusalChunk | ReasoningChunk | CallOpened) -> _Open:
-        item = _Open(self.next_index, begins)
+        item = _Open(self.next_index, begins, self.moment)
         item.held = any(before.call is not None for before in self._items)
         self.next_index += 1
         self._items.append(item)

@@ -96,7 +96,7 @@ class TurnRun:
         try:
             told = (await self._db.read(turns.events_from, self.turn.id, 0))[1] if self.lease.begun else []
             async with asyncio.TaskGroup() as group:
-                self._step = Step(next_index(told), frozenset(tool.name for tool in self.turn.input.options.tools))
+                self._step = Step(self.turn, next_index(told))
                 self._journal = Journal(self._db, self._live, self._pump, self.lease, len(told))
                 self._live.begin(self.turn.id, len(told))
                 watching = group.create_task(self._journal.watch())
@@ -223,7 +223,7 @@ class TurnRun:
                     self._shown = cast.setup, bodies + [d.body for d in drafts], drafts[-1].id
                 return ending
             await self._append(drafts, closing)
-            self._step = Step(self._step.next_index, self._step.client_tools)
+            self._step = Step(self.turn, self._step.next_index)
             bodies += [d.body for d in drafts]
             bodies += await self._call_tools(here, cast, again=False)
             if len(here) < len(calls):  # the rest is the client's to answer

@@ -11,6 +11,7 @@ from legato.domain.conversations import Conversation
 from legato.domain.entries import (
     AnyBody,
     Compaction,
+    Entry,
     Expand,
     Hide,
     Item,
@@ -126,6 +127,10 @@ class Upkeep(Keeping):
     async def position(self, conversation: Conversation, entry_id: str) -> int | None:
         """Where an entry of a conversation that was read is, also one that nobody sees any more."""
         return await self._db.read(log.position, conversation.id, entry_id)
+
+    async def told_by_id(self, principal: PrincipalId, entry_ids: Iterable[str]) -> list[tuple[ConversationId, Entry]]:
+        """What was said to a principal, by the ids of the entries alone, and where; without what is there no more."""
+        return await self._db.read(log.told, principal, entry_ids)
 
     async def expand(self, principal: PrincipalId, handle: Handle, of: int, *, dedup: Dedup | None = None) -> Turn:
         """Void the compaction, pin, hide or removal at a position."""

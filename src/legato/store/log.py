@@ -25,7 +25,7 @@ from legato.domain.entries import (
     kind_of,
     span_of,
 )
-from legato.domain.ids import ConversationId, TurnId
+from legato.domain.ids import TURN_PREFIX, ConversationId, PrincipalId, TurnId, moment_of
 from legato.domain.turns import Turn
 from legato.domain.window import Control, Known, Span, context, transcript
 from legato.errors import LeaseLost, UnknownHandle, Unreadable
@@ -290,6 +290,17 @@ async def position(tx: Tx, conversation_id: ConversationId, entry_id: str) -> in
         if row := await one(tx.run("place_of_entry", id=entry_id, **place)):
             return int(row[0])
     return None
+
+
+async def told(tx: Tx, principal: PrincipalId, entry_ids: Iterable[str]) -> list[tuple[ConversationId, Entry]]:
+    """What turns of a principal said, by the ids of the entries alone, and where: as far as it is still there."""
+    found = []
+    for entry_id in entry_ids:
+        first = f"{TURN_PREFIX}{moment_of(entry_id)}"
+        row = await one(tx.run("told_by_id", id=entry_id, principal=principal, first=first, next=first + "g"))
+        if row is not None:
+            found.append((row[0], _entry(row[1:])))
+    return found
 
 
 async def body_at(tx: Tx, conversation_id: ConversationId, seq: int) -> AnyBody | None:

@@ -67,6 +67,14 @@ and kind in ('message', 'tool_call', 'tool_result');
 -- Where an entry of one stretch is, by its id.
 select seq from entries where conversation_id = :conversation and seq between :first and :last and id = :id;
 
+-- name: told_by_id
+-- What a turn of a principal said, by its id alone, which begins as that of the turn. What was deleted is not told.
+select e.conversation_id, e.seq, e.id, e.turn_id, e.body, e.created_at from turns t
+join conversations c on c.id = t.conversation_id and c.deleted_at is null
+join entries e on e.conversation_id = t.conversation_id and e.seq between t.first_seq and t.last_seq and e.turn_id = t.id
+where t.id >= :first and t.id < :next and t.principal = :principal and t.deleted_at is null and e.id = :id
+and not exists (select 1 from entries r where r.conversation_id = e.conversation_id and r.kind = 'remove' and r.ref_seq = e.seq);
+
 -- name: entries_of_turn
 select {entry} from entries
 where conversation_id = :conversation and seq between :first and :last and turn_id = :turn order by seq;
