@@ -1058,6 +1058,18 @@ REMOVALS = [
     ),
     Removal(
         OWNER,
+        "what is said is told by its id to its owner",
+        [
+            Change(
+                LOG_SQL,
+                "and t.principal = :principal and t.deleted_at is null and e.id",
+                "and :principal <> '' and e.id",
+            )
+        ],
+        ["api/test_openai_client.py::test_items_are_referred_to_by_their_ids"],
+    ),
+    Removal(
+        OWNER,
         "a list shows its owner's",
         [
             Change(

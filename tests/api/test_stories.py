@@ -5,6 +5,7 @@ import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
@@ -851,6 +852,57 @@ def _heard(client: httpx.Client, messages: list[Json], streamed: bool) -> tuple[
         told = list(chunks(stream))
     pieces = [choice["delta"].get("content") or "" for chunk in told for choice in chunk["choices"]]
     return "".join(pieces), told[-1]["legato"]["conversation"]
+
+
+@pytest.mark.parametrize("content", [None, "", " ", [], [{"type": "text", "text": ""}]], ids=repr)
+def test_a_stateless_client_that_writes_its_calls_anew_stays_in_one_conversation(
+    client: httpx.Client, content: Any
+) -> None:
+    """Clients read the arguments of a call and write them again as their own libraries do."""
+    tools = [{"type": "function", "function": {"name": "look", "parameters": {}}}]
+    messages: list[Json] = [
+        {"role": "user", "content": f'call look {{"b":1,"a":"é","c":[1.50,{{}}], "d": "{content}"}}'}
+    ]
+    called = ok(client.post("/v1/chat/completions", json={"messages": messages, "tools": tools}))
+    [call] = called["choices"][0]["message"]["tool_calls"]
+    given = json.dumps(json.loads(call["function"]["arguments"]), sort_keys=True)
+    assert given != call["function"]["arguments"]
+    again = call | {"function": {"name": "look", "arguments": given}}
+    messages.append({"role": "assistant", "content": content, "tool_calls": [again]})
+    messages.append({"role": "tool", "tool_call_id": call["id"], "content": "seen"})
+    ended = ok(client.post("/v1/chat/completions", json={"messages": messages, "tools": tools}))
+    assert ended["legato"]["conversation"] == called["legato"]["conversation"]
+    other = call | {"function": {"name": "look", "arguments": "{}"}}
+    messages[1]["tool_calls"] = [other]
+    elsewhere = ok(client.post("/v1/chat/completions", json={"messages": messages, "tools": tools}))
+    assert elsewhere["legato"]["conversation"] != called["legato"]["conversation"]
+
+
+def test_a_chat_in_which_the_assistant_has_the_last_word_goes_on_from_there(
+    steered_server: Server, upstream: Upstream
+) -> None:
+    """As where several agents speak in turn; whoever goes on from the answer is in the same conversation."""
+    messages: list[Json] = [{"role": "user", "content": "x"}, {"role": "assistant", "content": "once upon"}]
+    ids = set()
+    for answer in (" a time", "there was"):
+        talk = upstream.talk()
+        talk.say(answer)
+        talk.end()
+        told = ok(steered_server.client.post("/v1/chat/completions", json={"messages": messages}))
+        ids.add(told["legato"]["conversation"])
+        messages += [{"role": "assistant", "content": answer}, {"role": "user", "content": "go on"}]
+    assert [m["content"] for m in upstream.received[0]["messages"]] == ["x", "once upon"]
+    assert len(ids) == 1
+
+
+def test_the_parts_of_a_message_do_not_run_into_one_another(steered_server: Server, upstream: Upstream) -> None:
+    """A question and a file that stands beside it, say."""
+    talk = upstream.talk()
+    talk.say("seen")
+    talk.end()
+    parts = [{"type": "text", "text": "See this:"}, {"type": "text", "text": "# A file"}]
+    ok(steered_server.client.post("/v1/chat/completions", json={"messages": [{"role": "user", "content": parts}]}))
+    assert [m["content"] for m in upstream.received[0]["messages"]] == ["See this:\n# A file"]
 
 
 def test_two_stateless_users_with_the_same_history_never_meet(client: httpx.Client, stranger: httpx.Client) -> None:

@@ -125,17 +125,18 @@ def _tool(given: FunctionSpec) -> Tool:
 
 async def _target(call: Call, body: CreateChat, drafts: list[Draft]) -> tuple[Target, list[Draft], str | None]:
     """Where the turn goes, what it brings, and the fingerprint of everything that was sent. A client that names no
-    conversation is in the one whose history it sends again, word for word; otherwise in a new one."""
+    conversation is in the one whose history it sends again, word for word; otherwise in a new one. So it is where the
+    assistant has the last word: the model goes on from there."""
     place = place_of_news(drafts)
     target = await target_of(call, body)
     if not isinstance(target, Fresh):
         return target, drafts[place:], None
     past = fingerprint.extend(fingerprint.START, [d.body for d in drafts[:place]])
     history = fingerprint.extend(past, [d.body for d in drafts[place:]])
-    turn_id = await call.gateway.recall(call.caller.principal, past) if place else None
+    turn_id = await call.gateway.recall(call.caller.principal, past) if 0 < place < len(drafts) else None
     if turn_id is not None:
         return After(turn_id), drafts[place:], history
-    return Fresh(), drafts if place < len(drafts) else [], history
+    return Fresh(), drafts, history
 
 
 def _history(messages: list[ChatMessage]) -> tuple[str | None, list[Draft]]:

@@ -2,13 +2,14 @@
 
 A fingerprint is a chain of hashes over what was said, message by message. A turn keeps the fingerprint of everything
 it was sent and of its answer, as the client will send it next time; the client that comes back with exactly this is
-in the same conversation. Instructions do not count: clients put the time of day into them.
+in the same conversation. Instructions do not count: clients put the time of day into them. Nor do the ways of writing the
+same: clients read the arguments of a call and write them anew, and some have a blank where another has nothing.
 """
 
 import hashlib
 from collections.abc import Iterable
 
-from msgspec import Struct, json
+from msgspec import DecodeError, Struct, json
 
 from legato.domain.entries import AnyBody, Message, Text, ToolCall, ToolResult
 
@@ -52,15 +53,24 @@ def answered(history: str, said: Iterable[AnyBody]) -> str:
     return extend(history, [*([message] if message.text else []), *told.calls])
 
 
+def _same(arguments: str) -> str:
+    """The one way of writing what was called with; what is no JSON is as it is."""
+    try:
+        return json.encode(json.decode(arguments), order="sorted").decode()
+    except (DecodeError, RecursionError, UnicodeEncodeError):
+        return arguments
+
+
 def _word(body: AnyBody) -> list[object] | None:
     match body:
         case Message(role="system" | "developer"):
             return None
         case Message(role=role, parts=parts):
             rest = [part for part in parts if not isinstance(part, Text)]
-            return ["message", role, body.text.strip(), *rest]
+            text = body.text.strip()
+            return ["message", role, text, *rest] if text or rest or role == "user" else None
         case ToolCall(call_id=call_id, name=name, arguments=arguments):
-            return ["call", call_id, name, arguments]
+            return ["call", call_id, name, _same(arguments)]
         case ToolResult(call_id=call_id, output=output):
             return ["result", call_id, output]
         case _:

@@ -220,7 +220,7 @@ def _message(item: Item) -> dict[str, Any]:
     if len(item.parts) == 1 and type(item.parts[0]) is Text:
         return {"role": item.role, "content": item.parts[0].text}
     if all(isinstance(part, Text) for part in item.parts):
-        return {"role": item.role, "content": item.text}
+        return {"role": item.role, "content": "\n".join(part.text for part in item.parts if isinstance(part, Text))}
     return {"role": item.role, "content": [_part(part) for part in item.parts]}
 
 
