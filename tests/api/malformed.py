@@ -275,8 +275,8 @@ CHATS = [
     message({"role": "assistant", "tool_calls": [{"id": "c", "function": {"name": 7}}]}, ".tool_calls[0]"),
     message({"role": "user", "content": "x", "name": 7}, ".name"),
     Bad("chat: the assistant has the last word", "/v1/chat/completions",
-        {"messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}], "conversation": "spoken"},
-        param="messages"),
+        {"messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}],
+         "conversation": "spoken"}, param="messages"),
 ]  # fmt: skip
 
 AT = "/v1/conversations/{conversation}"

@@ -2,8 +2,8 @@
 
 A fingerprint is a chain of hashes over what was said, message by message. A turn keeps the fingerprint of everything
 it was sent and of its answer, as the client will send it next time; the client that comes back with exactly this is
-in the same conversation. Instructions do not count: clients put the time of day into them. Nor do the ways of writing the
-same: clients read the arguments of a call and write them anew, and some have a blank where another has nothing.
+in the same conversation. Instructions do not count: clients put the time of day into them. Nor do the ways of writing
+the same: clients read the arguments of a call and write them anew, and some have a blank where another has nothing.
 """
 
 import hashlib
