@@ -1057,6 +1057,12 @@ REMOVALS = [
         ],
     ),
     Removal(
+        KEPT,
+        "a chat that is told again is told once",
+        [Change("engine/gateway.py", "late = Latecomer(told)", "late = Latecomer([])")],
+        ["api/test_stories.py::test_a_chat_that_is_asked_again_after_kill_9_in_its_answer_is_told_once[600]"],
+    ),
+    Removal(
         OWNER,
         "what is said is told by its id to its owner",
         [

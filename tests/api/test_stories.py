@@ -484,6 +484,39 @@ def test_a_turn_cut_by_kill_9_at_any_event_finishes_and_the_rest_comes_without_g
         assert response == whole[-1]["response"]
 
 
+@pytest.mark.parametrize("words", [1, 3, 600])
+def test_a_chat_that_is_asked_again_after_kill_9_in_its_answer_is_told_once(
+    steered_server: Server, upstream: Upstream, words: int
+) -> None:
+    """What was cut off and began anew is not in the text twice, and the client that goes on from it is recognised."""
+    body: Json = {"messages": [{"role": "user", "content": f"say {words}"}], "stream": True}
+    key = {"Idempotency-Key": f"chat {words}"}
+    talk = upstream.talk()
+    with steered_server.client.stream("POST", "/v1/chat/completions", json=body, headers=key) as answer:
+        for word in range(words):
+            talk.say(f"{word} ")
+        told = chunks(answer)
+        while f"{words - 1} " not in str(next(told)):
+            continue
+        steered_server.kill()
+    talk.end()
+    heir = upstream.talk()
+    for word in range(words + 2):
+        heir.say(f"{word} ")
+    heir.end()
+    steered_server.start()
+    with steered_server.client.stream("POST", "/v1/chat/completions", json=body, headers=key) as answer:
+        heard = _said(list(chunks(answer)))
+    assert answer.headers["Idempotency-Replayed"] == "true"
+    assert heard == "".join(f"{word} " for word in range(words + 2))
+    after = upstream.talk()
+    after.say("good")
+    after.end()
+    said = [*body["messages"], {"role": "assistant", "content": heard}, {"role": "user", "content": "and?"}]
+    went_on = ok(steered_server.client.post("/v1/chat/completions", json={"messages": said}))
+    assert went_on["legato"]["conversation"] == answer.headers["X-Legato-Conversation"]
+
+
 def test_a_turn_with_a_tool_can_be_resumed_from_every_event_and_by_last_event_id(client: httpx.Client) -> None:
     """Streamed, plain or in the background: any turn replays."""
     streamed = ask(client, "call now {}")["id"]

@@ -687,6 +687,7 @@ VERBS: dict[str, tuple[Any, list[Verb]]] = {
     "search": ([], [lambda g, t, c: g.search(BOB, "secret")]),
     "undelivered": ([], [lambda g, t, c: g.undelivered(BOB)]),
     "resend": (UnknownDelivery, [lambda g, t, c: g.resend(BOB, 1)]),
+    "told_by_id": ([], [lambda g, t, c: _told_by_id(g, t)]),
     "recall": (None, [lambda g, t, c: g.recall(BOB, RESENT)]),
     "unbind": (False, [lambda g, t, c: g.unbind(BOB, WORK)]),
 }
@@ -702,6 +703,7 @@ WITHOUT_OWNER = {
     "answer": "takes a turn that was read in its owner's name",
     "slug": "takes a turn that was read in its owner's name",
     "follow_on": "takes a turn that was read in its owner's name",
+    "hear": "takes a turn that was read in its owner's name",
     "attend": "takes a turn that was read in its owner's name",
     "brought": "takes a turn that was read in its owner's name",
     "taken_back": "takes a turn that was read in its owner's name",
@@ -726,6 +728,12 @@ WITHOUT_OWNER = {
     "keys": "is for administrators, which the door checks",
     "revoke_key": "is for administrators, which the door checks",
 }
+
+
+async def _told_by_id(gateway: Gateway, turn_id: TurnId) -> list[Any]:
+    ids = [entry.id for entry in await gateway.output(ALICE, turn_id)]
+    assert await gateway.told_by_id(ALICE, ids)
+    return await gateway.told_by_id(BOB, ids)
 
 
 def _upkeep(to: Handle) -> Any:

@@ -70,7 +70,7 @@ async def create(call: Call) -> Response:
     if not call.sessions:  # a client that goes on by sending it back is in this very conversation
         call.place["X-Hermes-Session-Id"] = turn.conversation_id
     if body.stream:
-        return EventStream(_followed(call.gateway, turn, usage))
+        return EventStream(_followed(call.gateway, turn, usage, again=turn.id != submission.turn_id))
     return _answered(await call.gateway.answered(turn))
 
 
@@ -261,10 +261,10 @@ async def _chunks(
     yield DONE
 
 
-async def _followed(gateway: Gateway, turn: Turn, include_usage: bool) -> AsyncGenerator[bytes, None]:
-    """The answer of a turn that was admitted."""
+async def _followed(gateway: Gateway, turn: Turn, include_usage: bool, *, again: bool) -> AsyncGenerator[bytes, None]:
+    """The answer of a turn that was admitted, now or before."""
     with gateway.attending(turn) as end:
-        happening = (events async for _, events in gateway.follow_on(turn))
+        happening = gateway.hear(turn) if again else (events async for _, events in gateway.follow_on(turn))
         async with aclosing(_chunks(turn, happening, partial(_ended, gateway, turn, end), include_usage)) as chunks:
             async for chunk in chunks:
                 yield chunk

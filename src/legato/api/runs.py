@@ -112,7 +112,7 @@ async def told(call: Call, turn_id: TurnId, turn: Turn) -> AsyncGenerator[bytes,
     """What happens in a run, as it happens."""
     telling = _Telling(turn_id)
     with call.gateway.attending(turn) as end:
-        async for _, events in call.gateway.follow_on(turn):
+        async for events in call.gateway.hear(turn):
             yield b"".join(data_line(line) for event in events for line in telling.take(event))
         ended = await call.gateway.ended(turn, end)
     shown = await _shown(call, turn_id, ended)

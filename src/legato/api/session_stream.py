@@ -27,7 +27,7 @@ async def told(call: Call, session_id: str, turn: Turn) -> AsyncGenerator[bytes,
     yield telling.event("run.started", user_message={"role": "user", "content": _asked(turn)})
     yield telling.event("message.started", message={"id": telling.message_id, "role": "assistant"})
     with call.gateway.attending(turn) as end:
-        async for _, events in call.gateway.follow_on(turn):
+        async for events in call.gateway.hear(turn):
             yield b"".join(line for event in events for line in telling.take(event))
         outcome = await call.gateway.answered(turn, end)
     brought = {d.id for d in outcome.turn.input.drafts}

@@ -71,6 +71,44 @@ class Joined(Event, frozen=True, array_like=True, tag="j"):
 AnyEvent = Opened | Delta | Closed | Answered | Folded | Joined
 
 
+class Latecomer:
+    """What somebody who comes to a turn late is told of it, where text is all one: without what a crash cut off and the
+    model began anew. `told` is what there is when they come; of a message that is not whole there, only what comes next
+    says whether it goes on."""
+
+    def __init__(self, told: list[AnyEvent]) -> None:
+        messages = [e.index for e in told if isinstance(e, Opened) and e.kind == "message"]
+        whole = {e.index for e in told if isinstance(e, Closed) and not e.incomplete}
+        self._gone = set(messages) - whole
+        self._doubtful = messages[-1] if messages and messages[-1] in self._gone else None
+        self._gone.discard(messages[-1] if messages else -1)
+        self._known = len(told)
+        self._held: list[AnyEvent] = []
+
+    def take(self, n: int, events: list[AnyEvent]) -> list[AnyEvent]:
+        """Events, the first of which has number n; returns those that are told by now."""
+        told: list[AnyEvent] = []
+        for place, event in enumerate(events, n):
+            index = -1 if isinstance(event, Joined) else event.index
+            if index == self._doubtful:
+                self._held.append(event)
+                cut = isinstance(event, Closed) and event.incomplete
+                if place >= self._known and not cut:  # it goes on, or is whole
+                    told += self.rest()
+            elif index not in self._gone:
+                message = isinstance(event, Opened) and event.kind == "message"
+                if message and self._doubtful is not None and index > self._doubtful:  # it was said anew
+                    self._gone.add(self._doubtful)
+                    self._doubtful, self._held = None, []
+                told.append(event)
+        return told
+
+    def rest(self) -> list[AnyEvent]:
+        """What was held back, and is told after all."""
+        held, self._held, self._doubtful = self._held, [], None
+        return held
+
+
 def open_items(events: list[AnyEvent]) -> tuple[int, ...]:
     """Places of items that were opened and never closed: what a crash cut off."""
     opened = [e.index for e in events if isinstance(e, Opened)]

@@ -6,7 +6,7 @@ verb takes the principal; what belongs to another is not there.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from contextlib import AbstractContextManager
 from typing import TypeVar
 
@@ -25,7 +25,7 @@ from legato.domain.entries import (
     Rewind,
     View,
 )
-from legato.domain.events import AnyEvent
+from legato.domain.events import AnyEvent, Latecomer
 from legato.domain.folding import Fold
 from legato.domain.handles import Address, ById, Handle
 from legato.domain.ids import ConversationId, NodeId, PrincipalId, TurnId, new_conversation_id
@@ -205,6 +205,17 @@ class Gateway(Upkeep):
             if turn.id == followed:
                 return
             n = 0  # where an input joined another turn, its followers see that turn from its start
+
+    async def hear(self, turn: Turn) -> AsyncGenerator[list[AnyEvent], None]:
+        """The same for whoever comes to it late and has one text of it all, in which nothing stands that was said anew
+        after a crash."""
+        _, told = await self._db.read(turns.events_from, turn.id, 0)
+        late = Latecomer(told)
+        async for n, events in self.follow_on(turn):
+            if heard := late.take(n, events):
+                yield heard
+        if rest := late.rest():
+            yield rest
 
     async def watch(
         self, principal: PrincipalId, handle: Handle, after: int = 0, *, title: str | None = None
