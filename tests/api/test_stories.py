@@ -356,6 +356,24 @@ def test_a_conversation_that_is_locked_is_named(client: httpx.Client, named: str
     post(client, f"/v1/responses/{running['id']}/cancel")
 
 
+def test_a_client_that_sends_its_header_always_goes_on_in_a_fork(client: httpx.Client) -> None:
+    """It edits something it said and goes on from there, again and again; another conversation's header is refused."""
+    header = {SESSION: "edits what it says"}
+    first = ask(client, "one", header)
+    ask(client, "two", header)
+    ask(client, "elsewhere", {SESSION: "another session"})
+    edited = ask(client, "two, edited", header, previous_response_id=first["id"])
+    assert conversation_of(edited) != conversation_of(first)
+    after = ask(client, "three", header, previous_response_id=edited["id"])
+    again = ask(client, "three, edited", header, previous_response_id=edited["id"])
+    last = ask(client, "four", header, previous_response_id=again["id"])
+    assert conversation_of(after) == conversation_of(edited)
+    assert said_in(client, conversation_of(last))[-4] == "user: three, edited"
+    body = {"input": "x", "previous_response_id": last["id"]}
+    for other in ("another session", "no session yet"):
+        refused(client.post("/v1/responses", json=body, headers={SESSION: other}), 400, "mutually_exclusive_parameters")
+
+
 def test_a_chat_goes_on_in_the_conversation_that_its_body_names(client: httpx.Client) -> None:
     """By a name, an id, or the response before: as everywhere."""
     first = chat(client, "one", conversation="body-named")

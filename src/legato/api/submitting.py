@@ -73,12 +73,20 @@ async def one_of(call: Call, name: Name, *others: Name, param: str = "conversati
 
 
 async def _check_same(call: Call, after: After, *names: Name) -> None:
-    """A header may name the conversation that a previous response is in: clients send theirs with every request."""
+    """A header may name the conversation that a previous response is in, or one that it was forked from: clients send
+    theirs with every request."""
     try:
         previous = await call.gateway.turn(call.caller.principal, after.turn_id)
     except UnknownTurn as error:
         raise PreviousResponseNotFound.of(after) from error
-    if {await _meant(call, name) for name in names} != {ById(previous.conversation_id)}:
+    meant = {await _meant(call, name) for name in names}
+    here = ById(previous.conversation_id)
+    lineage: set[ById | None] = {here}
+    with suppress(UnknownHandle):
+        while not meant <= lineage and (parent := (await call.gateway.find(call.caller.principal, here)).parent_id):
+            here = ById(parent)
+            lineage.add(here)
+    if not meant <= lineage:
         message = f"{SESSION_HEADERS[0]} and 'previous_response_id' name different conversations. Give one."
         raise MutuallyExclusive(message, param="previous_response_id")
 
