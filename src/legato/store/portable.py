@@ -5,12 +5,13 @@ tear it: the log is append-only, and what was there when it began is there at it
 as a stump of its parent. An import is one transaction for each conversation, and never changes one that is there.
 """
 
-from collections.abc import AsyncIterator
-from typing import Literal
+from collections.abc import AsyncIterator, Iterable
+from typing import Any, Literal
 
 from msgspec import Struct, json, structs
 
-from legato.domain.attachments import references
+from legato.domain.attachments import referred
+from legato.domain.conversations import Conversation
 from legato.domain.entries import Draft
 from legato.domain.handles import ById
 from legato.domain.ids import ConversationId, EntryId, PrincipalId, TurnId
@@ -22,6 +23,8 @@ from legato.store import blobs, directory, log, turns
 from legato.store.database import Database, Row, Tx, one
 
 PAGE = 500
+STUMP = ("id", "parent_id", "base_seq", "created_at", "updated_at")  # what of a conversation is told of a stump
+WHOLE = (*STUMP, "title", "agent", "kind", "settings")
 
 
 # -- out
@@ -30,11 +33,7 @@ PAGE = 500
 async def export(db: Database, principal: PrincipalId, conversation_id: ConversationId) -> AsyncIterator[Line]:
     """Every line of a conversation, with what it inherits."""
     await db.read(directory.find, principal, ById(conversation_id))
-    stretches = await db.read(log.lineage, conversation_id)
-    for stretch in stretches[:-1]:
-        async for line in _exported(db, principal, stretch.conversation_id, stretch.upto):
-            yield line
-    async for line in _exported(db, principal, conversation_id, None):
+    async for line in _with_ancestors(db, principal, conversation_id, set()):
         yield line
 
 
@@ -42,16 +41,12 @@ async def export_all(db: Database, principal: PrincipalId) -> AsyncIterator[Line
     """Every line of everything a principal has, parents before their forks."""
     told: set[ConversationId] = set()
     last, created_at = "", -1.0
-    while page := await db.read(_next_ones, principal, created_at, last):
+    while page := await db.read(_page, principal, created_at, last):
         last, created_at = page[-1]
         for conversation_id, _ in page:
             told.add(conversation_id)
             try:
-                for stretch in (await db.read(log.lineage, conversation_id))[:-1]:
-                    if stretch.conversation_id not in told:  # deleted, and read by this one still
-                        async for line in _exported(db, principal, stretch.conversation_id, stretch.upto):
-                            yield line
-                async for line in _exported(db, principal, conversation_id, None):
+                async for line in _with_ancestors(db, principal, conversation_id, told):
                     yield line
             except Unreadable as error:  # the rest of it is lost, the other conversations are not
                 logger.error("not exported whole", conversation=conversation_id, error=error.message)
@@ -59,12 +54,20 @@ async def export_all(db: Database, principal: PrincipalId) -> AsyncIterator[Line
                 logger.info("purged before it was exported", conversation=conversation_id)
 
 
-async def _next_ones(
-    tx: Tx, principal: PrincipalId, created_at: float, last: str
-) -> list[tuple[ConversationId, float]]:
-    place = {"created_at": created_at, "id": last}
-    rows = await tx.run("conversations_in_order", principal=principal, **place, limit=PAGE)
-    return [(found, at) for found, at in rows]
+async def _page(tx: Tx, principal: PrincipalId, created_at: float, last: str) -> list[Row]:
+    return await tx.run("conversations_in_order", principal=principal, created_at=created_at, id=last, limit=PAGE)
+
+
+async def _with_ancestors(
+    db: Database, principal: PrincipalId, conversation_id: ConversationId, told: set[ConversationId]
+) -> AsyncIterator[Line]:
+    """A conversation, after those that it reads (deleted ones, too) and that were not told before."""
+    for stretch in (await db.read(log.lineage, conversation_id))[:-1]:
+        if stretch.conversation_id not in told:
+            async for line in _exported(db, principal, stretch.conversation_id, stretch.upto):
+                yield line
+    async for line in _exported(db, principal, conversation_id, None):
+        yield line
 
 
 async def _exported(
@@ -82,7 +85,7 @@ async def _exported(
     while seq < head.head_seq:
         upto = min(seq + PAGE, head.head_seq)
         entries = await db.read(log.entries_at, conversation_id, seq + 1, upto)
-        wanted = references(entry.body for entry in entries) - told
+        wanted = set(referred(entry.body for entry in entries)) - told
         for sha256 in sorted(wanted):
             for blob in (await db.read(blobs.get, principal, [sha256])).values():
                 yield BlobLine(conversation=conversation_id, sha256=sha256, media_type=blob.media_type, data=blob.data)
@@ -101,40 +104,21 @@ async def _head(tx: Tx, conversation_id: ConversationId, stump_upto: int | None)
         raise UnknownHandle(f"No conversation {conversation_id!r}.", param="conversation")
     found = directory.conversation_of(row)
     if stump_upto is not None:
-        return ConversationLine(
-            id=found.id,
-            parent_id=found.parent_id,
-            base_seq=found.base_seq,
-            head_seq=stump_upto,
-            created_at=found.created_at,
-            updated_at=found.updated_at,
-            stump=True,
-        )
+        return ConversationLine(**_kept(found, STUMP), head_seq=stump_upto, stump=True)
     [[end]] = await tx.run("export_end", conversation=conversation_id)
-    return ConversationLine(
-        id=found.id,
-        title=found.title,
-        agent=found.agent,
-        kind=found.kind,
-        settings=found.settings,
-        parent_id=found.parent_id,
-        base_seq=found.base_seq,
-        head_seq=max(end, found.base_seq),
-        created_at=found.created_at,
-        updated_at=found.updated_at,
-        aliases=tuple(
-            (scheme, value, at) for scheme, value, at in await tx.run("export_aliases", conversation=found.id)
-        ),
-    )
+    names = await tx.run("export_aliases", conversation=found.id)
+    aliases = tuple((scheme, value, at) for scheme, value, at in names)
+    return ConversationLine(**_kept(found, WHOLE), head_seq=max(end, found.base_seq), aliases=aliases)
+
+
+def _kept(found: Conversation | ConversationLine, names: Iterable[str]) -> dict[str, Any]:
+    return {name: getattr(found, name) for name in names}
 
 
 async def _turns(tx: Tx, conversation_id: ConversationId, after: int, upto: int) -> list[TurnLine]:
     rows = await tx.run("export_turns", conversation=conversation_id, after=after, upto=upto, limit=PAGE)
-    return [_turn(conversation_id, row) for row in rows]
-
-
-def _turn(conversation_id: ConversationId, row: Row) -> TurnLine:
-    return TurnLine(conversation=conversation_id, **turns.decoded(TurnLine.__struct_fields__[1:], row))
+    names = TurnLine.__struct_fields__[1:]
+    return [TurnLine(conversation=conversation_id, **turns.decoded(names, row)) for row in rows]
 
 
 def _stumped(turn: TurnLine, upto: int) -> TurnLine:
@@ -163,24 +147,10 @@ async def import_one(tx: Tx, principal: PrincipalId, given: Mended) -> Imported:
     if known is not None and not _may_fill(principal, head, known):
         return Imported(head.id, "present")
     await _check_parent(tx, principal, head)
-    made = await tx.run(
-        "import_conversation",
-        id=head.id,
-        principal=principal,
-        title=head.title,
-        agent=head.agent,
-        kind=head.kind,
-        settings=json.encode(head.settings).decode(),
-        parent=head.parent_id,
-        base=head.base_seq,
-        head=head.head_seq,
-        tip=None if head.stump else given.tip,
-        last_n=max((turn.n for turn in given.turns), default=0),
-        created_at=head.created_at,
-        updated_at=head.updated_at,
-        stump=int(head.stump),
-    )
-    if not made:
+    columns = {**_kept(head, WHOLE), "head_seq": head.head_seq, "settings": json.encode(head.settings).decode()}
+    tip, last_n = None if head.stump else given.tip, max((turn.n for turn in given.turns), default=0)
+    here = {"principal": principal, "tip": tip, "last_n": last_n, "stump": int(head.stump)}
+    if not await tx.run("import_conversation", **columns, **here):
         raise Conflict(f"{head.id} is in use.")
     if known is not None:  # what was a stump is indexed anew, as a whole
         if tx.dialect == "sqlite":
@@ -229,29 +199,11 @@ async def _check_parent(tx: Tx, principal: PrincipalId, head: ConversationLine) 
 
 
 async def _put_turn(tx: Tx, principal: PrincipalId, turn: TurnLine) -> None:
-    kept = await tx.run(
-        "import_turn",
-        id=turn.id,
-        conversation=turn.conversation,
-        n=turn.n,
-        parent_turn=turn.parent_turn,
-        joined_turn=turn.joined_turn,
-        principal=principal,
-        kind=turn.kind,
-        status=turn.status,
-        busy=turn.busy,
-        input=json.encode(turn.input).decode(),
-        first_seq=turn.first_seq,
-        last_seq=turn.last_seq,
-        usage=json.encode(turn.usage).decode() if turn.usage else None,
-        failure=json.encode(turn.failure).decode() if turn.failure else None,
-        fingerprint=turn.fingerprint,
-        created_at=turn.created_at,
-        claimed_at=turn.claimed_at,
-        ended_at=turn.ended_at if turn.ended_at is not None else turn.created_at,
-        deleted_at=turn.deleted_at,
-    )
-    if not kept:
+    columns = structs.asdict(turn) | {"principal": principal}
+    for name in ("input", "usage", "failure"):
+        columns[name] = json.encode(columns[name]).decode() if columns[name] is not None else None
+    columns["ended_at"] = turn.created_at if turn.ended_at is None else turn.ended_at
+    if not await tx.run("import_turn", **columns):
         raise Conflict(f"Turn {turn.id} is part of another conversation here.")
 
 

@@ -49,17 +49,6 @@ Job = tuple[Callable[["SqliteTx"], Coroutine[Any, Any, Any]], "asyncio.Future[An
 
 
 Outcome = tuple[Any, BaseException | None]
-Settle = Callable[[list[Job], list[Outcome]], None]
-
-
-def _settle(group: list[Job], outcomes: list[Outcome]) -> None:
-    for (_, done), (result, error) in zip(group, outcomes, strict=True):
-        if done.done():
-            continue  # whoever waited has gone; what was written stays written
-        if error is not None:
-            done.set_exception(error)
-        else:
-            done.set_result(result)
 
 
 class SqliteTx:
@@ -282,17 +271,23 @@ class Sqlite:
                 outcome = _read(connection, job), None
             except BaseException as error:  # noqa: BLE001 - it is handed to the caller whose job it is
                 outcome = None, self._translated(error)
-            self._tell([job], [outcome], self._was_read)
+            self._tell([job], [outcome], reads=1)
         if connection is not None:
             connection.close()
 
-    def _was_read(self, group: list[Job], outcomes: list[Outcome]) -> None:
-        self._reading -= 1
-        _settle(group, outcomes)
-
-    def _tell(self, group: list[Job], outcomes: list[Outcome], settle: Settle = _settle) -> None:
+    def _tell(self, group: list[Job], outcomes: list[Outcome], reads: int = 0) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is gone: nobody waits for the outcome
-            self._loop.call_soon_threadsafe(settle, group, outcomes)
+            self._loop.call_soon_threadsafe(self._settle, group, outcomes, reads)
+
+    def _settle(self, group: list[Job], outcomes: list[Outcome], reads: int) -> None:
+        self._reading -= reads
+        for (_, done), (result, error) in zip(group, outcomes, strict=True):
+            if done.done():
+                continue  # whoever waited has gone; what was written stays written
+            if error is not None:
+                done.set_exception(error)
+            else:
+                done.set_result(result)
 
     def _connect(self, *, writable: bool) -> apsw.Connection:
         flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE

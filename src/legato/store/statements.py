@@ -30,6 +30,8 @@ _MACROS: dict[Dialect, dict[str, str]] = {
         "serial": "integer",
         "binary": "",
         "json": "",
+        "raw": "cast",
+        "as_raw": " as blob",
         "held": ":request is not null",  # one writes at a time
         "awaited": ":request is not null",
     },
@@ -42,6 +44,8 @@ _MACROS: dict[Dialect, dict[str, str]] = {
         "serial": "bigint generated always as identity",
         "binary": 'collate "C"',
         "json": "::json",
+        "raw": "convert_to",
+        "as_raw": ", 'UTF8'",
         "held": "pg_advisory_xact_lock_shared(hashtextextended(:request, 0)) is not null",
         "awaited": "pg_advisory_xact_lock(hashtextextended(:request, 0)) is not null",
     },

@@ -27,7 +27,7 @@ from conversations where id = :id {for_update};
 -- Its fence begins a life of its own: whoever held a lease of what had this id before, or knows its words, is out of date.
 insert into conversations (id, principal, title, agent, kind, settings, parent_id, base_seq, head_seq, tip_turn, last_n, fence,
 created_at, updated_at, deleted_at, purged_at)
-values (:id, :principal, :title, :agent, :kind, :settings, :parent, :base, :head, :tip, :last_n,
+values (:id, :principal, :title, :agent, :kind, :settings, :parent_id, :base_seq, :head_seq, :tip, :last_n,
 cast({now} * 1000 as bigint) * {life}, :created_at, :updated_at,
 case when :stump = 1 then {now} end, case when :stump = 1 then {now} end)
 on conflict (id) do update set title = excluded.title, agent = excluded.agent, kind = excluded.kind,

@@ -98,27 +98,18 @@ select id, principal, parent_id, base_seq, head_seq from up;
 -- name: verify_aliases
 select principal, scheme, value from aliases where conversation_id = :conversation order by scheme, value;
 
--- name: verify_turns [sqlite]
+-- name: verify_turns
 -- JSON as bytes: a flipped bit may be no text any more, and has to be named, too.
 select id, n, principal, kind, status, busy, owner, attempts, parent_turn, joined_turn, first_seq, last_seq, claimed_at,
-ended_at, indexed_at, pruned_at, cast(input as blob), cast(usage as blob), cast(failure as blob)
-from turns where conversation_id = :conversation and (n, id) > (:n, :id) order by n, id limit :limit;
-
--- name: verify_turns [postgres]
-select id, n, principal, kind, status, busy, owner, attempts, parent_turn, joined_turn, first_seq, last_seq, claimed_at,
-ended_at, indexed_at, pruned_at, convert_to(input, 'UTF8'), convert_to(usage, 'UTF8'), convert_to(failure, 'UTF8')
+ended_at, indexed_at, pruned_at, {raw}(input{as_raw}), {raw}(usage{as_raw}), {raw}(failure{as_raw})
 from turns where conversation_id = :conversation and (n, id) > (:n, :id) order by n, id limit :limit;
 
 -- name: verify_turn
 -- Where a turn of another conversation is.
 select conversation_id, kind from turns where id = :id;
 
--- name: verify_events [sqlite]
-select e.turn_id, e.first_n, e.last_n, cast(e.payload as blob) from turns t join turn_events e on e.turn_id = t.id
-where t.conversation_id = :conversation and t.n between :first and :last order by t.n, t.id, e.first_n;
-
--- name: verify_events [postgres]
-select e.turn_id, e.first_n, e.last_n, convert_to(e.payload, 'UTF8') from turns t join turn_events e on e.turn_id = t.id
+-- name: verify_events
+select e.turn_id, e.first_n, e.last_n, {raw}(e.payload{as_raw}) from turns t join turn_events e on e.turn_id = t.id
 where t.conversation_id = :conversation and t.n between :first and :last order by t.n, t.id, e.first_n;
 
 -- name: verify_deliveries
@@ -126,12 +117,8 @@ select d.turn_id, d.id, d.address, d.body, d.status, d.owner, d.attempts
 from turns t join deliveries d on d.turn_id = t.id
 where t.conversation_id = :conversation and t.n between :first and :last order by d.id;
 
--- name: verify_entries [sqlite]
-select seq, id, turn_id, kind, ref_first, ref_seq, cast(body as blob)
-from entries where conversation_id = :conversation and seq > :after order by seq limit :limit;
-
--- name: verify_entries [postgres]
-select seq, id, turn_id, kind, ref_first, ref_seq, convert_to(body, 'UTF8')
+-- name: verify_entries
+select seq, id, turn_id, kind, ref_first, ref_seq, {raw}(body{as_raw})
 from entries where conversation_id = :conversation and seq > :after order by seq limit :limit;
 
 -- name: verify_doubled

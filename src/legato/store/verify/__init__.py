@@ -11,14 +11,15 @@ too; a store that does not answer is an error.
 import hashlib
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from typing import Any
 
 from legato.domain.ids import ConversationId, PrincipalId
 from legato.errors import StoreUnavailable
-from legato.store.database import Database, P, T, Transaction, Tx
+from legato.store.database import Database, P, Row, T, Transaction, Tx
 from legato.store.migrate import migrations
 from legato.store.statements import Dialect
 from legato.store.verify.conversation import prove
-from legato.store.verify.rules import Finding, Findings, Rule
+from legato.store.verify.rules import Finding, Rule
 
 __all__ = ["Finding", "Rule", "verify"]
 
@@ -26,11 +27,9 @@ BLOBS = 100
 _MADE = re.compile(r"^(create|drop) (?:unique |virtual )?(?:table|index|trigger) (?:if (?:not )?exists )?(\w+)", re.M)
 
 
-def _quiet(checked: int, total: int) -> None:
-    """Nobody wants to hear of progress."""
-
-
-async def verify(db: Database, progress: Callable[[int, int], None] = _quiet) -> AsyncGenerator[Finding, None]:
+async def verify(
+    db: Database, progress: Callable[[int, int], None] = lambda checked, total: None
+) -> AsyncGenerator[Finding, None]:
     """Everything that is wrong with a store. `progress` hears how many of how many conversations are checked."""
     for check in (_file, _schema, _references, _uniqueness, _documents):
         for finding in await _found(db, "database", check):
@@ -42,33 +41,35 @@ async def verify(db: Database, progress: Callable[[int, int], None] = _quiet) ->
 
 
 async def _all_conversations(db: Database, progress: Callable[[int, int], None]) -> AsyncIterator[Finding]:
-    total = await _tried(db, "conversations", _count)
-    if isinstance(total, Finding):
-        yield total
+    counted = await _tried(db, "conversations", _asked, "verify_count")
+    if isinstance(counted, Finding):
+        yield counted
         return
+    [[total]] = counted
     conversation_id, checked = ConversationId(""), 0
     while True:
         progress(checked, max(checked, total))
-        following = await _tried(db, f"what follows conversation '{conversation_id}'", _next, conversation_id)
+        where = f"what follows conversation '{conversation_id}'"  # that anything speaks of, there or not
+        following = await _tried(db, where, _asked, "verify_next", after=conversation_id)
         if isinstance(following, Finding):
             yield following
             return
-        if following is None:
+        [[conversation_id]] = following
+        if conversation_id is None:
             return
-        conversation_id = following
         for finding in await _found(db, conversation_id, prove, conversation_id):
             yield finding
         checked += 1
 
 
 async def _all_blobs(db: Database) -> AsyncIterator[Finding]:
-    last = (PrincipalId(""), "")
-    while page := await _tried(db, f"blobs after {last}", _blob_page, *last):
+    last: dict[str, Any] = {"principal": "", "sha256": ""}
+    while page := await _tried(db, f"blobs after {(*last.values(),)}", _asked, "verify_blobs", **last, limit=BLOBS):
         if isinstance(page, Finding):
             yield page
             return
         for principal, sha256, size in page:
-            last = principal, sha256
+            last = {"principal": principal, "sha256": sha256}
             for finding in await _found(db, f"blob {principal}/{sha256}", _blob, principal, sha256, size):
                 yield finding
 
@@ -80,7 +81,7 @@ async def _tried(
     try:
         return await db.read(transaction, *args, **kwargs)
     except (StoreUnavailable, UnicodeDecodeError) as error:
-        await db.read(_clock)
+        await db.read(_asked, "clock")
         return Finding(Rule.readable, where, str(error))
 
 
@@ -115,25 +116,24 @@ def made_by_migrations(dialect: Dialect) -> set[str]:
 
 
 async def _references(tx: Tx) -> list[Finding]:
-    found = Findings()
-    for row, missing in await tx.run("verify_references"):
-        found.add(Rule.reference, row, f"refers to {missing}, which is not there")
-    if tx.dialect == "sqlite":
-        for table, rowid, parent in await tx.run("verify_foreign_keys"):
-            found.add(Rule.reference, f"{table} row {rowid}", f"refers to one of {parent} that is not there")
-    return found.all
+    rows = await tx.run("verify_references")
+    found = [Finding(Rule.reference, row, f"refers to {missing}, which is not there") for row, missing in rows]
+    for table, rowid, parent in await tx.run("verify_foreign_keys") if tx.dialect == "sqlite" else ():
+        found.append(Finding(Rule.reference, f"{table} row {rowid}", f"refers to one of {parent} that is not there"))
+    return found
 
 
 async def _uniqueness(tx: Tx) -> list[Finding]:
     """What is unique in the whole store."""
-    found = Findings()
+    found: list[Finding] = []
     for principal, key, count in await tx.run("verify_dedup"):
-        found.add(Rule.dedup, f"{principal}/dedup key {key}", f"{count} turns were admitted for one submission")
+        told = f"{count} turns were admitted for one submission"
+        found.append(Finding(Rule.dedup, f"{principal}/dedup key {key}", told))
     for address, count in await tx.run("verify_addresses"):
-        found.add(Rule.address, f"address {address}", f"means {count} conversations")
+        found.append(Finding(Rule.address, f"address {address}", f"means {count} conversations"))
     for address, count in await tx.run("verify_in_flight"):
-        found.add(Rule.delivery, f"address {address}", f"{count} answers are in flight at once")
-    return found.all
+        found.append(Finding(Rule.delivery, f"address {address}", f"{count} answers are in flight at once"))
+    return found
 
 
 async def _documents(tx: Tx) -> list[Finding]:
@@ -141,35 +141,19 @@ async def _documents(tx: Tx) -> list[Finding]:
     return [Finding(Rule.search, f"search document {id}", what) for (id,) in await tx.run("verify_documents")]
 
 
-async def _blob_page(tx: Tx, principal: PrincipalId, sha256: str) -> list[tuple[PrincipalId, str, int]]:
-    rows = await tx.run("verify_blobs", principal=principal, sha256=sha256, limit=BLOBS)
-    return [(row[0], row[1], row[2]) for row in rows]
-
-
 async def _blob(tx: Tx, principal: PrincipalId, sha256: str, size: int) -> list[Finding]:
-    found = Findings()
+    found: list[Finding] = []
     where = f"blob {principal}/{sha256}"
     for _, data in await tx.run("find_blob", principal=principal, sha256=sha256):  # none: taken away since
         if not isinstance(data, bytes):
-            found.add(Rule.value, where, f"its data is of type {type(data).__name__}")
+            found.append(Finding(Rule.value, where, f"its data is of type {type(data).__name__}"))
             continue
         if len(data) != size:
-            found.add(Rule.blob, where, f"is said to have {size} bytes, and has {len(data)}")
+            found.append(Finding(Rule.blob, where, f"is said to have {size} bytes, and has {len(data)}"))
         if hashlib.sha256(data).hexdigest() != sha256:
-            found.add(Rule.blob, where, "its bytes have another hash")
-    return found.all
+            found.append(Finding(Rule.blob, where, "its bytes have another hash"))
+    return found
 
 
-async def _clock(tx: Tx) -> None:
-    await tx.run("clock")
-
-
-async def _count(tx: Tx) -> int:
-    [[count]] = await tx.run("verify_count")
-    return int(count)
-
-
-async def _next(tx: Tx, after: ConversationId) -> ConversationId | None:
-    """The next conversation that anything speaks of, there or not."""
-    [[conversation_id]] = await tx.run("verify_next", after=after)
-    return conversation_id  # type: ignore[no-any-return]  # a text column, or null
+async def _asked(tx: Tx, /, statement: str, **params: object) -> list[Row]:
+    return await tx.run(statement, **params)

@@ -8,7 +8,7 @@ from legato.domain.ids import ConversationId
 from legato.store.database import Tx, one
 from legato.store.verify.log import prove_log
 from legato.store.verify.reading import Ancestor, KnownTurn, Reading, Subject, is_address
-from legato.store.verify.rules import Finding, Findings, Rule
+from legato.store.verify.rules import Finding, Rule
 from legato.store.verify.turns import prove_turns
 
 _settings = json.Decoder(dict[str, Any])
@@ -22,24 +22,21 @@ class _Alias(Struct, frozen=True):
 
 async def prove(tx: Tx, conversation_id: ConversationId) -> list[Finding]:
     """Everything that is wrong with one conversation."""
-    found = Findings()
     row = await one(tx.run("verify_conversation", id=conversation_id))
     if row is None:
-        found.add(Rule.reference, conversation_id, "rows speak of this conversation, and it is not there")
-        return found.all
+        return [Finding(Rule.reference, conversation_id, "rows speak of this conversation, and it is not there")]
     try:
         subject = convert(dict(zip(Subject.__struct_fields__, row, strict=True)), Subject)
     except DecodeError as error:
-        found.add(Rule.value, conversation_id, str(error))
-        return found.all
-    reading = Reading(tx, subject, found)
+        return [Finding(Rule.value, conversation_id, str(error))]
+    reading = Reading(tx, subject)
     _itself(reading)
     await _lineage(reading)
     await _aliases(reading)
     await prove_turns(reading)
     await _links(reading)
     await prove_log(reading)
-    return found.all
+    return reading.found
 
 
 def _itself(reading: Reading) -> None:

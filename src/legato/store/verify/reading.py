@@ -7,7 +7,7 @@ from msgspec import DecodeError, Struct, ValidationError, convert, field, json
 from legato.domain.handles import Address
 from legato.domain.turns import Status, TurnKind
 from legato.store.database import Row, Tx
-from legato.store.verify.rules import Findings, Rule
+from legato.store.verify.rules import Finding, Rule
 
 T = TypeVar("T", bound=Struct)
 
@@ -60,8 +60,9 @@ class KnownTurn(Struct):
 class Reading:
     """Everything is read once, in pages; of what was read, only what a later row is compared with is kept."""
 
-    def __init__(self, tx: Tx, subject: Subject, found: Findings) -> None:
-        self.tx, self.subject, self.found = tx, subject, found
+    def __init__(self, tx: Tx, subject: Subject) -> None:
+        self.tx, self.subject = tx, subject
+        self.found: list[Finding] = []
         self.id = subject.id
         self.ancestors: list[Ancestor] = []  # the parent first
         self.turns: dict[str, KnownTurn] = {}
@@ -69,7 +70,7 @@ class Reading:
 
     def add(self, rule: Rule, where: str, what: str) -> None:
         """A finding in this conversation; `where` is empty for the conversation itself."""
-        self.found.add(rule, f"{self.id}/{where}" if where else self.id, what)
+        self.found.append(Finding(rule, f"{self.id}/{where}" if where else self.id, what))
 
     def typed(self, kind: type[T], row: Row, where: str) -> T | None:
         """A row as a value, or a finding: SQLite keeps anything in any column."""

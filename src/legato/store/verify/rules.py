@@ -62,13 +62,3 @@ class Finding(Struct, frozen=True):
 
     def __str__(self) -> str:
         return f"{self.where}: {self.what}. Rule '{self.rule.name}': {self.rule.value}."
-
-
-class Findings:
-    """What was found so far."""
-
-    def __init__(self) -> None:
-        self.all: list[Finding] = []
-
-    def add(self, rule: Rule, where: str, what: str) -> None:
-        self.all.append(Finding(rule, where, what))
