@@ -2,15 +2,19 @@
 
 import json
 import socket
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Barrier
 from urllib.parse import quote, urlsplit
 
 import httpx
 import pytest
 
-from api.server import Server
+from api.server import BOUND, Server
 from api.wire import Json, ask, conversation_of, conversations, get, ok, raw_events, refused, said_in, seen
 
 SESSION = "X-Hermes-Session-Id"
+RACERS = 8
 
 
 def run(client: httpx.Client, text: str, headers: dict[str, str | bytes] | None = None, **body: object) -> Json:
@@ -312,6 +316,30 @@ def test_registering_a_session_twice_is_registering_it_once(client: httpx.Client
     again = client.post("/api/sessions", json={"id": "older-2"})
     assert (again.status_code, again.json()["id"]) == (201, first)
     assert len(said_in(client, first)) == 2
+
+
+def test_a_session_that_several_clients_make_or_fork_at_once_is_one(pg_url: str, tmp_path: Path) -> None:
+    """On PostgreSQL, where they really overlap: each is told of it, under one key or under none."""
+    server = Server(tmp_path / "home", LEGATO_DATABASE_URL=pg_url)
+    start = Barrier(RACERS)
+
+    def send(path: str, name: str, headers: dict[str, str]) -> str:
+        start.wait(BOUND)
+        answer = server.client.post(path, json={"id": name}, headers=headers)
+        assert answer.status_code == 201, answer.text
+        session: str = answer.json()["id"]
+        return session
+
+    with ThreadPoolExecutor(RACERS) as pool:
+        origin = server.client.post("/api/sessions").json()["id"]
+        for n in range(5):
+            once = {"Idempotency-Key": f"key-{n}"}
+            for path, headers in (
+                ("/api/sessions", {}), ("/api/sessions", once), (f"/api/sessions/{origin}/fork", once)
+            ):  # fmt: skip
+                sent = pool.map(send, [path] * RACERS, [f"{n} {path} {headers}"] * RACERS, [headers] * RACERS)
+                assert len(set(sent)) == 1
+    server.stop()
 
 
 def test_a_session_chat_is_streamed(client: httpx.Client) -> None:

@@ -46,16 +46,18 @@ from msgspec import structs
 
 from conftest import ALICE, open_database
 from legato.domain.attachments import Blob
+from legato.domain.conversations import Conversation
 from legato.domain.entries import Compaction, Image, Message, Note, draft
 from legato.domain.events import AnyEvent, Delta
-from legato.domain.handles import Address, ById, Name, Slug
+from legato.domain.handles import Address, ById, External, Name, Slug
 from legato.domain.ids import NodeId, TurnId, new_turn_id
-from legato.domain.turns import Admission, After, Fresh, Input, Lease, Submission, Target, Usage
+from legato.domain.turns import Admission, After, Dedup, Fresh, Input, Lease, Submission, Target, Usage
 from legato.engine import keeping
 from legato.errors import AliasTaken, Conflict, LeaseLost, NotFound, UnfinishedTurn
-from legato.store import admission, batches, blobs, directory, log, nodes, outbox, trash, turns
+from legato.store import admission, batches, blobs, directory, log, nodes, outbox, requests, trash, turns
 from legato.store.database import Database, Tx
 from legato.store.postgres import Postgres
+from legato.store.requests import Made
 from legato.store.verify import Rule, verify
 
 WORK = Slug("work")
@@ -131,6 +133,41 @@ async def test_of_two_that_bind_one_name_the_second_is_refused(crowd: Crowd, db:
 
 async def _bind(tx: Tx, conversation_id: Any) -> None:
     await directory.bind(tx, ALICE, WORK, conversation_id, move=False)
+
+
+async def test_of_two_that_register_one_session_at_once_both_are_told_of_it(crowd: Crowd, db: Database) -> None:
+    """The first has looked and found nothing when the second makes it."""
+    register = partial(keeping._create, principal=ALICE, settings={}, name=External("mine"))
+    first, second = await interleave(crowd, register, register, at=["add_conversation"])
+    assert first.id == second.id
+    assert await rows(db, "select count(*) from conversations") == [(1,)]
+
+
+@pytest.mark.parametrize("at", ["find_by_name", "lock_by_id"])
+async def test_a_fork_that_is_sent_twice_at_once_under_one_key_is_one_fork(crowd: Crowd, db: Database, at: str) -> None:
+    """The first has looked for its key and not found it, or found the name to be free, when the second is done. Under
+    another key the name is taken."""
+    here = ById((await talk(db, WORK)).conversation_id)
+
+    async def fork(tx: Tx, key: str) -> Made:
+        made = partial(keeping._fork, principal=ALICE, handle=here, at=None, name=External("mine"))
+        return await requests.once(tx, ALICE, Dedup(key, "h"), made)
+
+    first, second = await interleave(crowd, partial(fork, key="k"), partial(fork, key="k"), at=[at])
+    assert first.conversation == second.conversation
+    assert sorted([first.fresh, second.fresh]) == [False, True]
+    with pytest.raises(AliasTaken):
+        await db.write(fork, "another")
+    assert await rows(db, "select count(*) from conversations") == [(2,)]
+
+
+async def test_of_two_forks_under_one_name_the_second_is_refused(crowd: Crowd, db: Database) -> None:
+    """Both have found the name to be free."""
+    here = ById((await talk(db, WORK)).conversation_id)
+    fork = partial(keeping._fork, principal=ALICE, handle=here, at=None, name=External("mine"))
+    first, second = await interleave(crowd, fork, fork, at=["lock_by_id"])
+    assert {type(first), type(second)} == {Conversation, AliasTaken}
+    assert await rows(db, "select count(*) from conversations") == [(2,)]
 
 
 # -- continue or fork

@@ -283,7 +283,7 @@ async def _create(tx: Tx, principal: PrincipalId, settings: dict[str, Any], name
         return known
     conversation = await directory.create(tx, principal, settings=settings)
     if name is not None:
-        await directory.bind(tx, principal, name, conversation.id, move=False)
+        await directory.add_name(tx, principal, name, conversation.id)
     return conversation
 
 
@@ -295,11 +295,13 @@ async def _delete(tx: Tx, principal: PrincipalId, handle: Handle) -> tuple[Conve
 async def _fork(
     tx: Tx, principal: PrincipalId, handle: Handle, at: int | None, name: Name | None = None
 ) -> Conversation:
+    if name is not None:
+        await directory.check_unused(tx, principal, name)
     origin = await directory.find(tx, principal, handle, lock=True)
     base = origin.head_seq if at is None else at
     if not 0 <= base <= origin.head_seq:
         raise BadInput(f"There is no position {base}; the log ends at {origin.head_seq}.", param="at")
     fork = await directory.fork(tx, principal, origin, base)
     if name is not None:
-        await directory.bind(tx, principal, name, fork.id, move=False)
+        await directory.add_name(tx, principal, name, fork.id)
     return fork

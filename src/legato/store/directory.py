@@ -67,11 +67,8 @@ async def lock_or_create(
     if isinstance(handle, ById):
         raise UnknownHandle(f"No conversation {_shown(handle)}.", param="conversation")
     check_creatable(handle)
-    await _check_free(tx, principal, handle)
     conversation = await create(tx, principal, agent=agent, kind=kind, request=request)
-    await tx.run(
-        "add_alias", principal=principal, scheme=handle.scheme, value=handle.value, conversation=conversation.id
-    )
+    await add_name(tx, principal, handle, conversation.id)
     return conversation
 
 
@@ -124,6 +121,19 @@ async def fork(tx: Tx, principal: PrincipalId, origin: Conversation, base: int) 
     )
 
 
+async def add_name(tx: Tx, principal: PrincipalId, name: Name, conversation_id: ConversationId) -> None:
+    """Give a conversation a name that was looked up and not found. It is not looked up again: of two that race, the key
+    lets one give it, and the other runs again and finds it."""
+    await _check_free(tx, principal, name)
+    await tx.run("add_alias", principal=principal, scheme=name.scheme, value=name.value, conversation=conversation_id)
+
+
+async def check_unused(tx: Tx, principal: PrincipalId, name: Name) -> None:
+    """This name means nothing yet."""
+    if (present := await lookup(tx, principal, name)) is not None:
+        raise _taken(name, present)
+
+
 async def bind(tx: Tx, principal: PrincipalId, name: Name, conversation_id: ConversationId, *, move: bool) -> None:
     """Give a conversation a name. With `move` a name that means another conversation is re-pointed (reset, resume);
     without it that is refused."""
@@ -132,10 +142,14 @@ async def bind(tx: Tx, principal: PrincipalId, name: Name, conversation_id: Conv
     if present is not None and present.id == conversation_id:
         return
     if present is not None and not move:
-        raise AliasTaken(f"{_shown(name)} already means conversation {present.id}.")
+        raise _taken(name, present)
     await _check_free(tx, principal, name)
     statement = "move_alias" if move else "add_alias"
     await tx.run(statement, principal=principal, scheme=name.scheme, value=name.value, conversation=conversation_id)
+
+
+def _taken(name: Name, present: Conversation) -> AliasTaken:
+    return AliasTaken(f"{_shown(name)} already means conversation {present.id}.")
 
 
 async def _check_free(tx: Tx, principal: PrincipalId, name: Name) -> None:

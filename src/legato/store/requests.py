@@ -12,7 +12,7 @@ from legato.domain.conversations import Conversation
 from legato.domain.handles import ById
 from legato.domain.ids import ConversationId, PrincipalId
 from legato.domain.turns import Dedup
-from legato.errors import DedupMismatch
+from legato.errors import AliasTaken, DedupMismatch
 from legato.store import admission, directory
 from legato.store.database import Tx, one
 
@@ -32,7 +32,13 @@ async def once(
         return Made(await make(tx), fresh=True)
     if made := await _made(tx, principal, dedup):
         return Made(await directory.find(tx, principal, ById(made)), fresh=False)
-    conversation = await make(tx)
+    try:
+        conversation = await make(tx)
+    except AliasTaken:  # before it wrote anything; maybe by this very request, which has been carried out since
+        made = await _made(tx, principal, dedup)
+        if made is None:
+            raise
+        return Made(await directory.find(tx, principal, ById(made)), fresh=False)
     await tx.run(
         "add_request",
         principal=principal,
