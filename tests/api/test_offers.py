@@ -51,12 +51,18 @@ def test_a_request_that_offers_another_protocol_is_read_whole(
         assert json.load(answer)["output"][0]["content"][0]["text"] == text
 
 
-def test_a_websocket_is_declined_in_the_envelope(server: Server, wire: http.client.HTTPConnection) -> None:
-    """There is none here, and the refusal says so as every refusal does."""
+def test_a_websocket_is_declined_with_the_word_upon_which_clients_do_without(
+    server: Server, wire: http.client.HTTPConnection
+) -> None:
+    """There is none here, and the refusal says so as every refusal does. What the client sends next is served."""
     answer = asked(wire, server, WEBSOCKET)
-    assert answer.status == 405
+    assert (answer.status, answer.headers["upgrade"]) == (426, "HTTP/1.1")
     assert answer.headers["x-request-id"]
-    assert json.load(answer)["error"]["code"] == "method_not_allowed"
+    assert json.load(answer)["error"]["code"] == "upgrade_required"
+    answer = asked(wire, server, {}, json.dumps({"input": "reply only hello"}).encode())
+    assert json.load(answer)["output"][0]["content"][0]["text"] == "hello"
+    plain = asked(wire, server, {})
+    assert (plain.status, plain.headers["allow"]) == (405, "POST")
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/docs", "/metrics"])

@@ -201,16 +201,26 @@ def _behind(api: Api, route: Route):  # type: ignore[no-untyped-def]  # the type
 
 
 async def _plain_error(request: Request, error: Exception) -> Response:
-    """Unknown paths and methods, in the same envelope."""
+    """Unknown paths and methods, in the same envelope. Who asks for a WebSocket where there is only HTTP is told in the
+    word for it, upon which clients that try one first do without."""
     status = error.status_code if isinstance(error, HTTPException) else 500
-    words = {404: "There is no such route.", 405: "That method is not allowed here."}
-    message = f"{words.get(status, 'The request cannot be served.')} {request.method} {request.url.path}"
-    code = "not_found" if status == 404 else "method_not_allowed"
-    response = envelope(status, "invalid_request_error", code, message)
+    if status == 405 and "sec-websocket-key" in request.headers:
+        status = 426
+    code, words = _PLAIN.get(status, ("method_not_allowed", "The request cannot be served."))
+    response = envelope(status, "invalid_request_error", code, f"{words} {request.method} {request.url.path}")
     response.headers["x-request-id"] = new_id("req_")
     if status == 405:
         response.headers["allow"] = ", ".join(sorted(_methods(request)))
+    if status == 426:
+        response.headers.update({"upgrade": "HTTP/1.1", "connection": "Upgrade"})
     return response
+
+
+_PLAIN = {
+    404: ("not_found", "There is no such route."),
+    405: ("method_not_allowed", "That method is not allowed here."),
+    426: ("upgrade_required", "There is no WebSocket here; send the request by HTTP."),
+}
 
 
 def _methods(request: Request) -> set[str]:
