@@ -364,6 +364,44 @@ def test_a_session_chat_is_streamed(client: httpx.Client) -> None:
     assert ended["messages"] == get(client, "/api/sessions/older-3/messages")["data"][1:]
 
 
+@pytest.mark.parametrize("tail", ["/chat", "/chat/stream"])
+@pytest.mark.parametrize("session", ["my session", "seatalk/é"])
+def test_a_session_chat_is_answered_under_the_id_in_its_path(client: httpx.Client, session: str, tail: str) -> None:
+    """Also where none was sent in a header; what is sent back in one is the same session."""
+    client.post("/api/sessions", json={"id": session})
+    answer = client.post(f"/api/sessions/{quote(session, safe='')}{tail}", json={"message": "one"})
+    assert answer.status_code == 200, answer.text
+    assert answer.headers[SESSION] == session
+    again = client.post("/v1/responses", json={"input": "two"}, headers={SESSION: session.encode()})
+    assert again.headers["X-Legato-Conversation"] == answer.headers["X-Legato-Conversation"]
+
+
+def test_a_session_chat_may_be_the_parts_of_one_message(client: httpx.Client) -> None:
+    """In the words of Chat Completions or of Responses; what does not fit is named in the field that was sent."""
+    session = conversation_of(ask(client, "begin"))
+    chat, pixel = f"/api/sessions/{session}/chat", "data:image/png;base64,AAAA"
+    ok(client.post(chat, json={"message": [
+        {"type": "text", "text": "what is"}, {"type": "image_url", "image_url": {"url": pixel, "detail": "low"}},
+    ]}))  # fmt: skip
+    ok(client.post(chat, json={"input": [
+        {"type": "input_text", "text": "and this?"}, {"type": "input_image", "image_url": pixel},
+    ]}))  # fmt: skip
+    ok(client.post(chat, json={"message": [{"role": "user", "content": "an item"}]}))
+    items = get(client, f"/v1/conversations/{session}/items", order="asc")["data"][2::2]
+    assert [[(part["type"], part.get("text") or part["detail"]) for part in item["content"]] for item in items] == [
+        [("input_text", "what is"), ("input_image", "low")],
+        [("input_text", "and this?"), ("input_image", "auto")],
+        [("input_text", "an item")],
+    ]
+    for body, param in (
+        ({"message": [{"type": "image_url", "image_url": pixel}]}, "message[0].image_url"),
+        ({"message": [{"type": "text", "text": "x"}, {"type": "image_url"}]}, "message[1].image_url"),
+        ({"input": [{"type": "text", "text": "x"}, {"type": "video"}]}, "input[1].type"),
+        ({"message": [{"role": "nobody", "content": "x"}]}, "message[0].role"),
+    ):
+        refused(client.post(chat, json=body), 400, param=param)
+
+
 def test_a_session_chat_tells_what_its_tools_do(client: httpx.Client) -> None:
     """With what they were called, before their results; and what they said, at the end."""
     client.post("/api/sessions", json={"id": "older-tools"})
@@ -393,8 +431,9 @@ def test_a_session_chat_that_fails_or_is_stopped_says_so(client: httpx.Client) -
 def test_an_unknown_session_is_404_and_not_made(client: httpx.Client) -> None:
     """Resume never creates."""
     before = conversations(client)
-    refused(client.post("/api/sessions/never-was/chat", json={"input": "one"}), 404, "conversation_not_found")
-    refused(client.get("/api/sessions/never-was"), 404, "conversation_not_found")
+    refused(client.post("/api/sessions/never-was/chat", json={"input": "one"}), 404, "session_not_found", "session_id")
+    error = refused(client.get("/api/sessions/never-was"), 404, "session_not_found", "session_id")
+    assert error["message"] == "Session with id 'never-was' not found."
     assert conversations(client) == before
 
 
@@ -466,7 +505,7 @@ def test_a_name_with_a_slash_is_one_name_in_a_path(client: httpx.Client) -> None
         assert told(client, "POST", f"{path}/chat/stream", input="two")
         assert client.post(f"{path}/fork").json()["parent_session_id"] == conversation
         ok(client.delete(path))
-        refused(client.get(path), 404, "conversation_not_found")
+        refused(client.get(path), 404, "session_not_found")
     refused(client.get("/v1/conversations/team%2froom"), 404, "conversation_not_found")
     refused(client.get("/v1/models/no%2fmodel"), 404, "model_not_found")
     refused(client.get("/v2/team%2froom"), 404, "not_found")
@@ -486,4 +525,6 @@ def test_messages_are_told_page_by_page(client: httpx.Client) -> None:
     assert found == everything
     last = get(client, path, limit=2, order="desc")
     assert (last["data"], last["has_more"]) == (everything[:-3:-1], True)
+    assert get(client, path, limit=2, order="latest") == last
+    assert get(client, path, order="oldest")["data"] == everything
     refused(client.get(path, params={"order": "newest"}), 400, "invalid_value", "order")

@@ -163,7 +163,7 @@ def parse_item(item: dict[str, Any], param: str, meant: Mapping[str, AnyBody] | 
             return draft(
                 Message(
                     message.role,
-                    _content(message.content, f"{param}.content"),
+                    content_of(message.content, f"{param}.content"),
                     incomplete=message.role == "assistant" and message.status == "incomplete",
                 )
             )
@@ -194,7 +194,7 @@ def take(value: Any, kind: type[T], param: str) -> T:
         raise misfit(error, param) from error
 
 
-def _content(content: str | list[dict[str, Any]], param: str) -> tuple[Part, ...]:
+def content_of(content: str | list[dict[str, Any]], param: str) -> tuple[Part, ...]:
     if isinstance(content, str):
         return (Text(content),)
     return tuple(_part(part, f"{param}[{place}]") for place, part in enumerate(content))
@@ -237,7 +237,7 @@ def address(url: str, param: str, *, inline: bool = False) -> str:
 
 def _result(call_id: str, output: str | list[dict[str, Any]], param: str) -> ToolResult:
     """A tool's output: text, and all of it where there is more."""
-    parts = _content(output, param)
+    parts = content_of(output, param)
     text = "\n".join(part.text if isinstance(part, Text) else "[an attachment]" for part in parts)
     return ToolResult(call_id, text, parts=() if all(isinstance(part, Text) for part in parts) else parts)
 

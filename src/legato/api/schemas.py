@@ -72,7 +72,7 @@ class SessionPaging(Struct):
 class MessagePaging(Struct):
     limit: Annotated[int, Meta(ge=1, le=2**53)] | UnsetType = UNSET
     offset: Annotated[int, Meta(ge=0, le=2**53)] = 0
-    order: Literal["asc", "desc"] = "asc"
+    order: Literal["asc", "desc", "oldest", "latest"] = "asc"
 
 
 class Following(Struct):

@@ -3,18 +3,21 @@
 A session's id is the conversation's own, or whatever id a client ever sent for it.
 """
 
+from contextlib import suppress
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 from starlette.responses import Response
 
 from legato.api import items, session_stream
+from legato.api.create_chat import ChatImage
 from legato.api.create_response import ModelName
 from legato.api.door import Call
 from legato.api.sse import EventStream
 from legato.api.submitting import replayed, submit
 from legato.api.wire import MissingParameter, answer, turn_failed
 from legato.domain.conversations import Conversation, Described
+from legato.domain.entries import Draft, Message, draft
 from legato.domain.grams import shortened
 from legato.domain.handles import ById, External, Slug, parse_external
 from legato.domain.turns import Input, Options, Submission, Turn
@@ -22,6 +25,13 @@ from legato.errors import BadInput, UnknownHandle
 
 Title = Annotated[str, Meta(max_length=500, pattern=r"^[^\x00]*$")]
 SessionName = Annotated[str, Meta(min_length=1, max_length=255)]
+PARTS = ("text", "image_url", "input_text", "input_image", "input_file")
+
+
+class UnknownSession(UnknownHandle):
+    """No session by that id."""
+
+    code = "session_not_found"
 
 
 class CreateSession(Struct):
@@ -43,11 +53,15 @@ class ForkSession(Struct):
     title: Title | None = None
 
 
-class SessionChat(Struct):
-    """The body of a turn: `input`, or `message`."""
+_REFS = ({"$ref": f"#/components/schemas/{name}"} for name in ("GivenItem", "GivenPart", "ChatImage"))
+Said = Annotated[dict[str, Any], Meta(extra_json_schema={"anyOf": [*_REFS]})]
 
-    input: str | list[items.GivenItem] | None = None
-    message: str | list[items.GivenItem] | None = None
+
+class SessionChat(Struct):
+    """The body of a turn: `input`, or `message`: a text, items, or the parts of one message."""
+
+    input: str | list[Said] | None = None
+    message: str | list[Said] | None = None
     model: ModelName | None = None
     instructions: str | None = None
     system_message: str | None = None
@@ -102,12 +116,12 @@ async def messages(call: Call) -> Response:
     """`GET /api/sessions/{id}/messages`: everything that was said, or `limit` of it from `offset` on."""
     offset, limit = call.number("offset", 0, least=0, most=2**53), call.number("limit", 2**53, least=1, most=2**53)
     order = call.query("order") or "asc"
-    if order not in ("asc", "desc"):
-        raise BadInput("'order' must be 'asc' or 'desc'.", param="order")
+    if order not in ("asc", "desc", "oldest", "latest"):
+        raise BadInput("'order' must be 'asc' or 'oldest', or 'desc' or 'latest'.", param="order")
     conversation = await find(call)
     entries = await call.gateway.told_of(call.caller.principal, ById(conversation.id))
     data = [line for entry in entries if (line := session_stream.message(entry)) is not None]
-    if order == "desc":
+    if order in ("desc", "latest"):
         data.reverse()
     page = data[offset : offset + limit]
     more = len(data) > offset + limit
@@ -151,14 +165,12 @@ async def chat_stream(call: Call) -> Response:
 async def find(call: Call) -> Conversation:
     """The conversation that the path names: by its own id, by an id a client gave it, or by its slug."""
     handle = parse_external(call.path("id"), param="session_id")
-    try:
-        found = await call.gateway.find(call.caller.principal, handle)
-    except UnknownHandle:
-        if not isinstance(handle, External):
-            raise
-        found = await call.gateway.find(call.caller.principal, Slug(handle.value))
-    call.is_about(found.id)
-    return found
+    for name in (handle, Slug(handle.value)) if isinstance(handle, External) else (handle,):
+        with suppress(UnknownHandle):
+            found = await call.gateway.find(call.caller.principal, name)
+            call.is_about(found.id)
+            return found
+    raise UnknownSession(f"Session with id '{call.path('id')}' not found.", param="session_id")
 
 
 def _chosen(call: Call, body: CreateSession) -> dict[str, Any]:
@@ -188,8 +200,11 @@ async def _titled(call: Call, conversation: Conversation, title: str) -> Convers
 
 async def _start(call: Call) -> Turn:
     body = await call.body(SessionChat)
-    given = body.input if body.input is not None else body.message
-    if given is None:
+    if body.input is not None:
+        said = _said(body.input, "input")
+    elif body.message is not None:
+        said = _said(body.message, "message")
+    else:
         raise MissingParameter.named("input")
     conversation = await find(call)
     options = Options(
@@ -200,13 +215,31 @@ async def _start(call: Call) -> Turn:
     submission = Submission(
         principal=call.caller.principal,
         target=ById(conversation.id),
-        input=Input(items.parse_input(given), options),
+        input=Input(said, options),
         busy=call.busy,
         dedup_key=call.dedup_key,
         request_hash=call.request_hash,
         retry=call.is_retry,
     )
-    return await submit(call, submission)
+    turn = await submit(call, submission)
+    call.place["X-Hermes-Session-Id"] = call.path("id").encode().decode("latin-1")  # as it would be sent in that header
+    return turn
+
+
+def _said(given: str | list[Said], param: str) -> tuple[Draft, ...]:
+    """What a turn brings. Where there are parts of a message, they are those of one of the user."""
+    if isinstance(given, str) or not any(thing.get("type") in PARTS for thing in given):
+        return items.parse_input(given, param)
+    parts = [_part(part, f"{param}[{place}]") for place, part in enumerate(given)]
+    return (draft(Message("user", items.content_of(parts, param))),)
+
+
+def _part(part: Said, param: str) -> Said:
+    """A part in the words of Responses, also where it is a picture in those of Chat Completions."""
+    if part.get("type") != "image_url":
+        return part
+    image = items.take(part, ChatImage, param).image_url
+    return {"type": "input_image", "image_url": image.url, "detail": image.detail}
 
 
 def _listed(row: Described) -> dict[str, Any]:
