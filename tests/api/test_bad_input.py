@@ -206,6 +206,24 @@ def test_a_name_that_cannot_be_is_told_what_names_are(both: Server, known: Known
     assert "any of '._:@+-'" in refused(answer, 400, param="name")["message"]
 
 
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({"input": 7}, "input"),
+        ({"input": "x", "truncation": 2}, "truncation"),
+        ({"input": [{"role": 7, "content": "x"}]}, "input[0].role"),
+        ({"input": "x", "metadata": {"a": 1}}, "metadata"),
+        ({"input": "x", "metadata": {"a": "v" * 513}}, "metadata"),
+        ({"input": "x", "metadata": {"k" * 65: "v"}}, "metadata"),
+    ],
+)
+def test_what_does_not_fit_is_named_in_words_too(both: Server, body: Json, param: str) -> None:
+    """Some clients show nothing but the message."""
+    error = refused(both.client.post("/v1/responses", json=body), 400, "invalid_value")
+    assert error["param"] == param
+    assert error["message"].startswith(f"Invalid value for '{param}': ")
+
+
 @pytest.mark.parametrize("place", TEXTS)
 def test_nul_in_a_text_is_kept_or_refused(both: Server, known: Known, place: str) -> None:
     """Never a failure, on neither database; and what is taken is taken whole."""

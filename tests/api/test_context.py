@@ -97,6 +97,20 @@ def test_a_conversation_is_compacted_by_hand_and_expanded_again(client: httpx.Cl
     ok(client.post("/v1/conversations/by-hand/compact"))
 
 
+def test_what_to_expand_need_not_be_said(client: httpx.Client) -> None:
+    """It is the summary that is in force; where there is none, that is told. What is sent again is the same."""
+    talk(client, "unsaid")
+    path, once = "/v1/conversations/unsaid/expand", {"Idempotency-Key": "unsaid"}
+    refused(client.post(path), 400, "invalid_value", "of")
+    for send in (lambda: client.post(path, headers=once), lambda: client.post(path, json={})):
+        full = seen(ask(client, "how many?", conversation="unsaid"))[0]
+        ok(client.post("/v1/conversations/unsaid/compact"))
+        assert seen(ask(client, "and now?", conversation="unsaid"))[0] < full
+        ok(send())
+        assert seen(ask(client, "and again?", conversation="unsaid"))[0] == full + 4
+    assert client.post(path, headers=once).headers["Idempotency-Replayed"] == "true"
+
+
 def test_a_session_goes_on_through_its_compaction(client: httpx.Client) -> None:
     """The same header before and after, streamed and not; one row in the list of sessions."""
     header = {"X-Hermes-Session-Id": "compacted-session"}

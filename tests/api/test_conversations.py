@@ -2,6 +2,7 @@
 
 import time
 from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 from typing import Any, Literal
 
 import httpx
@@ -28,6 +29,24 @@ def test_a_deleted_item_is_seen_by_nobody_and_stays_so_after_kill_9(fresh_server
     assert get(fresh_server.client, "/v1/conversations/talk/items")["data"] == newest_first[:-1]
     refused(fresh_server.client.get(f"/v1/conversations/talk/items/{secret['id']}"), 404, "item_not_found", "item_id")
     assert seen(ask(fresh_server.client, "what do you know?", conversation="talk"))[1] == "reply only ok"
+
+
+def test_a_response_that_several_delete_at_once_is_deleted_once(client: httpx.Client) -> None:
+    """The others are told that there is no such response, in the words of this route."""
+    racers = 8
+    start = Barrier(racers)
+
+    def delete(response: str) -> int:
+        start.wait(BOUND)
+        answer = client.delete(f"/v1/responses/{response}")
+        if answer.status_code != 200:
+            refused(answer, 404, "response_not_found", "response_id")
+        return answer.status_code
+
+    with ThreadPoolExecutor(racers) as pool:
+        for n in range(20):
+            response = ask(client, "sleep 600" if n % 2 else "hello", background=bool(n % 2))
+            assert sorted(pool.map(delete, [response["id"]] * racers)) == [200, *[404] * (racers - 1)]
 
 
 def test_a_deleted_item_heads_no_list_and_no_page(fresh_server: Server) -> None:

@@ -99,7 +99,7 @@ def test_an_id_that_no_path_would_reach_is_damage(client: httpx.Client, line: Js
     report = take_in(client, json.dumps(line))
     assert report["conversations"] == []
     [damage] = report["damaged"]
-    assert damage["why"].startswith(("conversation: ", "id: ", "turn: "))
+    assert damage["why"].startswith(tuple(f"Invalid value for '{name}': " for name in ("conversation", "id", "turn")))
 
 
 def test_a_conversation_of_which_only_the_end_came_is_refused(client: httpx.Client) -> None:

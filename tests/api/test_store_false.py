@@ -70,7 +70,9 @@ def test_the_conversation_it_names_is_read_and_not_written(client: httpx.Client,
 
 def test_a_new_name_is_not_made(client: httpx.Client) -> None:
     """A slug that is not there stays free."""
-    assert seen(ask(client, "one", conversation="never-made", store=False)) == (1, "one", "one")
+    unstored = ask(client, "one", conversation="never-made", store=False)
+    assert seen(unstored) == (1, "one", "one")
+    assert unstored["conversation"]["name"] == "never-made"
     refused(client.get("/v1/conversations/never-made"), 404)
 
 

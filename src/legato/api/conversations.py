@@ -65,7 +65,9 @@ class CompactConversation(Struct):
 
 
 class ExpandCompaction(Struct):
-    of: Position
+    """Without `of`, the compaction that is in force."""
+
+    of: Position | None = None
 
 
 # -- OpenAI's
@@ -318,10 +320,13 @@ async def compact(call: Call) -> Response:
 
 async def expand(call: Call) -> Response:
     """`POST /v1/conversations/{id}/expand`: show the model again what a summary stands for."""
-    body = await call.body(ExpandCompaction)
+    body = await call.body(ExpandCompaction) if await call.has_body() else ExpandCompaction()
 
     async def change(conversation: ById) -> None:
-        of = await _position(call, body.of, "of")
+        in_force = await call.gateway.summary_in_force(await find(call)) if body.of is None else body.of
+        if in_force is None:
+            raise BadInput("No summary stands for anything here.", param="of")
+        of = await _position(call, in_force, "of")
         await call.gateway.expand(call.caller.principal, conversation, of, dedup=call.dedup)
 
     return await _changed(call, change)

@@ -84,7 +84,7 @@ SHAPES: dict[Route, Shape] = {
     conversations.fork: _once(schemas.Conversation, conversations.ForkConversation, body_optional=True),
     conversations.rewind: _once(schemas.Conversation, conversations.RewindConversation),
     conversations.compact: _once(schemas.Conversation, conversations.CompactConversation, body_optional=True),
-    conversations.expand: _once(schemas.Conversation, conversations.ExpandCompaction),
+    conversations.expand: _once(schemas.Conversation, conversations.ExpandCompaction, body_optional=True),
     conversations.put_alias: Shape(schemas.AliasedConversation),
     conversations.delete_alias: Shape(schemas.Conversation),
     portable.export: Shape(query=schemas.Exporting, told=JSONL, otherwise=("text/markdown", "text/html")),

@@ -106,8 +106,7 @@ class _Import:
             self.check_size(0)
             self._parcel.take(line)
         except msgspec.ValidationError as error:
-            unfit = misfit(error)
-            self._damaged(": ".join(part for part in (unfit.param, unfit.message) if part))
+            self._damaged(misfit(error).message)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError) as error:
             self._damaged(str(error))
 

@@ -4,8 +4,8 @@ A client may wait for the answer, follow it as it comes, or leave it in the back
 them can come back to it later and see the same.
 """
 
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing, contextmanager
 from typing import Any
 
 import msgspec
@@ -141,7 +141,8 @@ async def cancel(call: Call) -> Response:
     """`POST /v1/responses/{id}/cancel`: stop a turn; what was written stays."""
     turn_id, turn = await find(call)
     asked = await _asked(call, turn_id, turn)
-    told = await call.gateway.told(await call.gateway.cancel(call.caller.principal, turn.id))
+    with _known(turn_id):
+        told = await call.gateway.told(await call.gateway.cancel(call.caller.principal, turn.id))
     return answer(shown(told, asked))
 
 
@@ -151,9 +152,10 @@ async def delete(call: Call) -> Response:
     One that still runs is stopped.
     """
     turn_id, turn = await find(call)
-    if not turn.ended:
-        await call.gateway.stop(call.caller.principal, turn.id)
-    await call.gateway.delete_turn(call.caller.principal, turn_id)
+    with _known(turn_id):
+        if not turn.ended:
+            await call.gateway.stop(call.caller.principal, turn.id)
+        await call.gateway.delete_turn(call.caller.principal, turn_id)
     return answer({"id": turn_id, "object": "response", "deleted": True})
 
 
@@ -200,14 +202,21 @@ def tool_of(given: FunctionTool) -> Tool:
 async def find(call: Call) -> tuple[TurnId, Turn]:
     """The turn that the path names; for one that joined another, that other, under the name that was asked for."""
     turn_id = TurnId(call.path("id"))
-    try:
+    with _known(turn_id):
         if "\0" in turn_id:
             raise UnknownTurn()
         turn = await call.gateway.turn(call.caller.principal, turn_id)
-    except UnknownTurn as error:
-        raise UnknownResponse(f"Response with id '{turn_id}' not found.", param="response_id") from error
     call.is_about(turn.conversation_id)
     return turn_id, turn
+
+
+@contextmanager
+def _known(turn_id: TurnId) -> Iterator[None]:
+    """A turn that is not there, or not any more, is refused as a response."""
+    try:
+        yield
+    except UnknownTurn as error:
+        raise UnknownResponse(f"Response with id '{turn_id}' not found.", param="response_id") from error
 
 
 async def _asked(call: Call, turn_id: TurnId, turn: Turn) -> Turn:

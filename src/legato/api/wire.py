@@ -203,12 +203,14 @@ def misfit(error: msgspec.ValidationError, within: str = "") -> BadInput:
     """What does not fit, and where: the path of the value, or of the one that is missing or unknown."""
     message = _PLACE.sub("", str(error))
     found = _PLACE.search(str(error))
-    place = ".".join(part for part in (within, found[1] if found else "") if part)
+    place = ".".join(part for part in (within, found[1].removesuffix("[...]") if found else "") if part)
     if missing := _MISSING.match(message):
         return MissingParameter.named(f"{place}.{missing[1]}" if place else missing[1])
     if unknown := _UNKNOWN.match(message):
         place = f"{place}.{unknown[1]}" if place else unknown[1]
         message = f"Unknown parameter: '{place}'."
+    elif place:  # said in words, too: there are clients that show nothing else
+        message = f"Invalid value for '{place}': {message[:1].lower()}{message[1:]}."
     return BadInput(message, param=place or None)
 
 

@@ -27,7 +27,7 @@ from legato.domain.entries import (
 )
 from legato.domain.events import AnyEvent, Latecomer
 from legato.domain.folding import Fold
-from legato.domain.handles import Address, ById, Handle
+from legato.domain.handles import Address, ById, Handle, Slug
 from legato.domain.ids import ConversationId, NodeId, PrincipalId, TurnId, new_conversation_id
 from legato.domain.turns import Admission, Dedup, Submission, Told, Turn, Usage
 from legato.engine import metrics, prompt
@@ -147,7 +147,8 @@ class Gateway(Upkeep):
         if not submission.input.drafts:
             raise BadInput("A turn needs an input.", param="input")
         found = await self._db.read(turns.context_for, submission.principal, submission.target)
-        given, view, slug = submission.input, None, None
+        given, view, named = submission.input, None, submission.target
+        slug = named.value if isinstance(named, Slug) else None
         turn = _unsaved(submission, found[0].id if found else new_conversation_id())
         if found is not None:
             given, view, slug = admission.with_choices(given, found[0]), found[1], await self.slug(turn)
