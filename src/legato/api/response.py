@@ -90,9 +90,10 @@ def usage_object(usage: Usage) -> dict[str, Any]:
     }
 
 
-def _error(turn: Turn) -> dict[str, str] | None:
-    """Clients know few codes; ours is told in the message."""
+def _error(turn: Turn) -> dict[str, str | None] | None:
+    """Clients know few codes; ours is told in the message. Some read an error as they do one in the envelope."""
     if turn.failure is None:
         return None
-    code = _CODES.get(failed(turn.failure.code)[0], "server_error")
-    return {"code": code, "message": f"{turn.failure.message} ({turn.failure.code})"}
+    status, kind = failed(turn.failure.code)
+    message = f"{turn.failure.message} ({turn.failure.code})"
+    return {"code": _CODES.get(status, "server_error"), "message": message, "type": kind, "param": None}

@@ -273,6 +273,8 @@ class ResponseUsage(Tokens):
 class ResponseError(Struct):
     code: str
     message: str
+    type: str
+    param: None
 
 
 class IncompleteDetails(Struct):

@@ -72,8 +72,8 @@ class ResponseStream:
         """The turn has ended."""
         error = response["error"]
         if error is not None:
-            flat = {"code": error["code"], "message": error["message"], "param": None}
-            yield self._event("error", **flat, error={"type": "server_error", **flat})
+            flat = {name: error[name] for name in ("code", "message", "param")}
+            yield self._event("error", **flat, error=error)
         kind = {"completed": "completed", "failed": "failed"}.get(response["status"], "incomplete")
         yield self._event(f"response.{kind}", response=response)
 
