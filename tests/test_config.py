@@ -147,6 +147,8 @@ def refusal(tmp_path: Path, text: str = "", environ: dict[str, str] | None = Non
         ("server.hosts", '["*.example"]', "names such as gateway.example"),
         ("server.hosts", '["gateway.example."]', "names such as gateway.example"),
         ("server.origins", '["*"]', "origins such as https://app.example"),
+        ("server.origins", '["null"]', "origins such as https://app.example"),
+        ("server.origins", '["file://"]', "origins such as https://app.example"),
         ("server.origins", '["app.example"]', "origins such as https://app.example"),
         ("server.origins", '["https://app.example/page"]', "origins such as https://app.example"),
         ("database.url", '"mysql://db.example/legato"', "begins with postgresql://"),
@@ -219,6 +221,14 @@ def test_what_is_not_utf_8_is_told_by_the_name_of_its_variable(tmp_path: Path) -
         ("LEGATO_SERVER__PORT", "\udce9"),
     ):
         assert variable in refusal(tmp_path, environ={variable: value})
+
+
+def test_the_default_agent_may_be_chosen_in_the_environment(tmp_path: Path) -> None:
+    """It is in no section, and one that nobody has is refused as in the file."""
+    known = {"LEGATO_AGENTS__HELPER__MODEL": "demo", "LEGATO_PROVIDERS__OLLAMA": ""}
+    config, origins = load(tmp_path, environ={**known, "LEGATO_DEFAULT_AGENT": "helper"})
+    assert (config.default_agent, origins["default_agent"]) == ("helper", "LEGATO_DEFAULT_AGENT")
+    assert "default_agent is 'helpr'" in refusal(tmp_path, environ={**known, "LEGATO_DEFAULT_AGENT": "helpr"})
 
 
 def test_a_list_in_the_environment_is_written_with_commas(tmp_path: Path) -> None:

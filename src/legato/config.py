@@ -1,10 +1,10 @@
 """Configuration: one TOML file, every value overridable from the environment, frozen once read.
 
 `$LEGATO_HOME/legato.toml` holds sections; `[server] port` is also `LEGATO_SERVER__PORT`, and any value may come from a
-file named by the same variable with `_FILE` (for secrets). `LEGATO_DATABASE_URL`, `LEGATO_URL` and
-`LEGATO_API_KEY` are short for `database.url`, `client.url` and `client.key`. A list is written with commas there.
-systemd's `NOTIFY_SOCKET` is heeded. An unknown key is an error that names the nearest known one. This is the only
-reader of the environment.
+file named by the same variable with `_FILE` (for secrets). `LEGATO_DATABASE_URL`, `LEGATO_URL`, `LEGATO_API_KEY` and
+`LEGATO_DEFAULT_AGENT` are short for `database.url`, `client.url`, `client.key` and `default_agent`. A list is written
+with commas there. systemd's `NOTIFY_SOCKET` is heeded. An unknown key is an error that names the nearest known one.
+This is the only reader of the environment.
 """
 
 import difflib
@@ -31,7 +31,11 @@ HostName = Annotated[
     ),
 ]
 Site = Annotated[
-    str, Meta(pattern=r"^https?://[^/\s*,@]+/?\Z", description="origins such as https://app.example, without a path")
+    str,
+    Meta(
+        pattern=r"^[a-z][a-z0-9+.-]*://[^/\s*,@]+/?\Z",
+        description="origins such as https://app.example or app://obsidian.md, without a path",
+    ),
 ]
 DatabaseUrl = Annotated[
     str,
@@ -217,6 +221,7 @@ _SHORT = {
     "LEGATO_DATABASE_URL": "database.url",
     "LEGATO_URL": "client.url",
     "LEGATO_API_KEY": "client.key",
+    "LEGATO_DEFAULT_AGENT": "default_agent",
     "NOTIFY_SOCKET": "server.notify_socket",
 }
 

@@ -13,6 +13,7 @@ from api.wire import refused
 OPEN = ("/metrics", "/docs", "/openapi.json")
 ASKS = ("/healthz", "/readyz")
 SITE = "https://chat.example"
+APPS = ("app://obsidian.md", "chrome-extension://abcdefghij", "vscode-webview://1f0-a2", "tauri://localhost:80")
 
 
 @pytest.fixture(scope="module", params=["127.0.0.1", "0.0.0.0"])
@@ -21,7 +22,7 @@ def named(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     settings = {
         "LEGATO_SERVER__HOST": request.param,
         "LEGATO_SERVER__HOSTS": "Gateway.example, other.example:8420",
-        "LEGATO_SERVER__ORIGINS": f"{SITE}/",
+        "LEGATO_SERVER__ORIGINS": ",".join((f"{SITE}/", *APPS)),
     }
     server = Server(tmp_path_factory.mktemp("named") / "home", **settings)
     try:
@@ -91,6 +92,15 @@ def test_a_page_of_a_friend_may_read_answers(named: Server) -> None:
             answer = asked(named, method=method, Origin=origin, **wish)
             assert answer.status_code in (403, 405)
             assert not [name for name in answer.headers if name.startswith("access-control-")]
+
+
+def test_an_application_that_is_made_of_pages_may_be_a_friend(named: Server) -> None:
+    """Under its very origin, and under no other that is like it."""
+    for origin in APPS:
+        answer = asked(named, Origin=origin)
+        assert (answer.status_code, answer.headers["access-control-allow-origin"]) == (200, origin)
+    for origin in ("app://obsidian.md.evil", "app://evil", "https://obsidian.md", "tauri://localhost"):
+        refused(asked(named, Origin=origin), 403, "forbidden")
 
 
 def test_a_page_of_a_friend_sees_a_stream(named: Server) -> None:

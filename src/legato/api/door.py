@@ -225,7 +225,7 @@ async def admit(api: Api, request: Request) -> Call:
 def _site(origin: str) -> str:
     """An origin as browsers write it."""
     site = origin.lower().rstrip("/")
-    return site.removesuffix(":443" if site.startswith("https:") else ":80")
+    return site.removesuffix({"https": ":443", "http": ":80"}.get(site.partition(":")[0], ""))
 
 
 def _address(name: str) -> IPv4Address | IPv6Address | None:
