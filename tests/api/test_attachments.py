@@ -8,7 +8,7 @@ import pytest
 
 from api.server import Server
 from api.upstream import Upstream
-from api.wire import ask, chat, get, post, refused
+from api.wire import ask, chat, get, ok, post, refused
 
 DATA = bytes(range(256)) * 40
 PICTURE = "data:image/png;base64," + base64.b64encode(DATA).decode()
@@ -129,6 +129,24 @@ def test_an_image_that_a_tool_of_the_client_gave_is_kept_and_shown_to_the_model(
         assert [item["output"] for item in data if item["type"] == "function_call_output"] == [kept, "no film"]
     files = b"".join(path.read_bytes() for path in steered_server.home.glob("legato.db*"))
     assert PICTURE[40:200].encode() not in files
+
+
+def test_an_image_in_a_tool_message_of_a_chat_is_kept_as_well(steered_server: Server, upstream: Upstream) -> None:
+    """It was dropped without a word; text alone stays text."""
+    image = {"type": "image_url", "image_url": {"url": PICTURE, "detail": "low"}}
+    text = [{"type": "text", "text": "here "}, {"type": "text", "text": "it is"}]
+    calls = [{"id": f"call_{n}", "type": "function", "function": {"name": "camera", "arguments": "{}"}} for n in (0, 1)]
+    messages = [
+        {"role": "user", "content": "take a picture, twice"},
+        {"role": "assistant", "tool_calls": calls},
+        {"role": "tool", "tool_call_id": "call_0", "content": [*text, image]},
+        {"role": "tool", "tool_call_id": "call_1", "content": text},
+    ]
+    answered(upstream)
+    ok(steered_server.client.post("/v1/chat/completions", json={"messages": messages}))
+    first, second, shown_after = upstream.received[-1]["messages"][-3:]
+    assert (first["content"], second["content"]) == ("here it is[an attachment]", "here it is")
+    assert shown_after["content"][1:] == [image]
 
 
 def test_the_unstored_turn_sees_the_images_of_the_conversation(steered_server: Server, upstream: Upstream) -> None:

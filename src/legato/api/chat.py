@@ -40,7 +40,6 @@ from legato.domain.entries import (
     Text,
     Tool,
     ToolCall,
-    ToolResult,
     draft,
 )
 from legato.domain.events import AnyEvent, Closed, Delta, Opened
@@ -156,7 +155,7 @@ def _bodies(message: ChatMessage, param: str) -> Iterator[AnyBody]:
     if message.role in ("tool", "function"):
         if message.tool_call_id is None:
             raise BadInput("A tool message needs a 'tool_call_id'.", param=f"{param}.tool_call_id")
-        yield ToolResult(message.tool_call_id, _text(message, param))
+        yield items.result(message.tool_call_id, _parts(message.content, f"{param}.content"), between="")
         return
     if message.content is None and message.role != "assistant":
         raise MissingParameter.named(f"{param}.content")

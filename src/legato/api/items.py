@@ -172,7 +172,7 @@ def parse_item(item: dict[str, Any], param: str, meant: Mapping[str, AnyBody] | 
             return draft(ToolCall(call.call_id, call.name, call.arguments, client=True))
         case "function_call_output":
             output = take(item, GivenFunctionCallOutput, param)
-            return draft(_result(output.call_id, output.output, f"{param}.output"))
+            return draft(result(output.call_id, content_of(output.output, f"{param}.output")))
         case "reasoning":
             thought = take(item, GivenReasoning, param)
             text = "".join(part.text for part in (thought.content or thought.summary))
@@ -235,10 +235,9 @@ def address(url: str, param: str, *, inline: bool = False) -> str:
     return url
 
 
-def _result(call_id: str, output: str | list[dict[str, Any]], param: str) -> ToolResult:
+def result(call_id: str, parts: tuple[Part, ...], between: str = "\n") -> ToolResult:
     """A tool's output: text, and all of it where there is more."""
-    parts = content_of(output, param)
-    text = "\n".join(part.text if isinstance(part, Text) else "[an attachment]" for part in parts)
+    text = between.join(part.text if isinstance(part, Text) else "[an attachment]" for part in parts)
     return ToolResult(call_id, text, parts=() if all(isinstance(part, Text) for part in parts) else parts)
 
 
