@@ -15,7 +15,9 @@ async def list_models(call: Call) -> Response:
 
 
 async def retrieve_model(call: Call) -> Response:
-    """`GET /v1/models/{id}`: one of them."""
+    """`GET /v1/models/{id}`: one of them; all, where none is named behind the slash."""
+    if call.request.scope["path"] == "/v1/models/":
+        return await list_models(call)
     name = call.path("id")
     if name not in call.api.roster.names:
         raise UnknownModel(f"The model '{name}' does not exist.", param="model")
