@@ -471,6 +471,75 @@ def test_the_whole_trash_is_emptied(serve: Serve, home: Path) -> None:
     assert len(legato(home, "ls", "--json").json) == 1
 
 
+def _named(home: Path, *names: str) -> dict[str, str]:
+    """Conversations of these names; their ids by them."""
+    made = {}
+    for name in names:
+        made[name] = legato(home, "ask", "--json", "hello").json["conversation"]["id"]
+        legato(home, "bind", name, made[name])
+    return made
+
+
+def _living(home: Path) -> set[str]:
+    return {row["name"] for row in legato(home, "ls", "--json").json}
+
+
+def _trashed(home: Path) -> set[str]:
+    return {row["name"] for row in legato(home, "restore", "--json").json}
+
+
+def test_a_purge_that_is_repeated_purges_nothing_that_only_begins_so(serve: Serve, home: Path) -> None:
+    """A script that tries again loses nothing else; what it would have meant is told, and what was purged is named."""
+    serve()
+    made = _named(home, "draft-1", "draft-10")
+    purged = legato(home, "purge", "--yes", "draft-1")
+    assert (purged.code, made["draft-1"] in purged.out, "draft-1\n" in purged.out) == (0, True, True)
+    again = legato(home, "purge", "--yes", "draft-1")
+    assert (again.code, again.out) == (1, "")
+    assert "only the beginning" in again.err
+    assert made["draft-10"] in again.err
+    assert _living(home) == {"draft-10"}
+    assert legato(home, "purge", "draft-1").err == again.err  # nobody can be asked
+    assert legato(home, "purge", "--yes", made["draft-10"]).code == 0
+    assert _living(home) == set()
+
+
+def test_a_purge_takes_what_is_called_so_before_what_begins_so(serve: Serve, home: Path) -> None:
+    """Also where the one lives and the other is in the trash."""
+    serve()
+    _named(home, "memo-1", "memo-10")
+    legato(home, "rm", "memo-10")
+    assert legato(home, "purge", "--yes", "memo-1").code == 0
+    assert (_living(home), _trashed(home)) == (set(), {"memo-10"})
+    assert legato(home, "purge", "--yes", "memo-1").code == 1
+    assert legato(home, "purge", "--yes", "").code == 1
+    assert _trashed(home) == {"memo-10"}
+
+
+def test_what_only_begins_so_is_not_removed_unasked(serve: Serve, home: Path) -> None:
+    """Without a terminal it is refused, on one a person is asked; every name of a conversation means it whole."""
+    serve()
+    made = _named(home, "memo-2", "memo-20")
+    legato(home, "bind", "other", made["memo-20"])
+    removed = legato(home, "rm", "memo-2")
+    assert removed.out.startswith(f"'memo-2' ({made['memo-2']}) is in the trash")
+    again = legato(home, "rm", "memo-2")
+    assert (again.code, again.out, made["memo-20"] in again.err) == (1, "", True)
+    assert _living(home) == {"memo-20"}
+    settings = environment({"LEGATO_HOME": str(home), "TERM": "xterm"})
+    for answer, code in (("n", 1), ("y", 0)):
+        asked = pexpect.spawn(LEGATO, ["rm", "memo-2"], env=settings, timeout=BOUND, encoding="utf-8")
+        asked.expect("Put it into the trash")
+        assert _living(home) == {"memo-20"}
+        asked.sendline(answer)
+        asked.expect(pexpect.EOF)
+        asked.close()
+        assert asked.exitstatus == code
+    assert _living(home) == set()
+    legato(home, "restore", made["memo-20"])
+    assert legato(home, "rm", "other").code == 0
+
+
 def test_a_trash_of_more_than_is_told_at_once_is_searched_and_emptied(serve: Serve, home: Path) -> None:
     server = serve()
     key = (home / "key").read_text().strip()
@@ -482,7 +551,7 @@ def test_a_trash_of_more_than_is_told_at_once_is_searched_and_emptied(serve: Ser
         [first] = client.get("/v1/trash", params={"after": oldest}).json()["data"]
     assert legato(home, "restore", first["id"]).code == 0
     assert legato(home, "rm", first["id"]).code == 0
-    assert legato(home, "purge", "--all", "--yes").out == "1001 conversations are gone for good.\n"
+    assert legato(home, "purge", "--all", "--yes").out.endswith("\n1001 conversations are gone for good.\n")
     assert legato(home, "restore", "--json").json == []
 
 

@@ -144,9 +144,13 @@ def rename(home: Path | None, what: str, title: str) -> None:
 
 def remove(home: Path | None, what: str) -> None:
     with gateway(home) as client:
-        conversation = resolve(client, what)
+        conversation, whole = _meant(client, what)
+        if not whole:
+            if not sys.stdin.isatty():
+                raise BadInput(_only_begins(what, conversation))
+            click.confirm(f"{_choices([conversation])}\nPut it into the trash", abort=True, err=True)
         client.delete(path_of("v1", "conversations", conversation["id"]))
-    click.echo(f"{conversation['id']} is in the trash; `legato restore {conversation['id']}` brings it back.")
+    click.echo(f"{_named(conversation)} is in the trash; `legato restore {conversation['id']}` brings it back.")
 
 
 def restore(home: Path | None, what: str | None, *, as_json: bool) -> None:
@@ -171,15 +175,15 @@ def purge(home: Path | None, what: str | None, *, everything: bool, yes: bool) -
     if (what is None) == (not everything):
         raise BadInput("Say which conversation, or --all for everything that is in the trash.")
     with gateway(home) as client:
-        rows = _trash(client) if what is None else [_in_trash(client, what, or_living=True)]
+        rows = _trash(client) if what is None else [_to_purge(client, what, asked=not yes and sys.stdin.isatty())]
         if rows and not yes:
             if not sys.stdin.isatty():
                 raise BadInput(f"{_choices(rows)}\nThis cannot be undone, and nobody can be asked here: give --yes.")
             click.confirm(f"{_choices(rows)}\nThis cannot be undone. Purge", abort=True, err=True)
-        gone: set[str] = set()
+        gone: dict[str, Row] = {}
         while rows:
             _purge(client, rows)
-            gone |= {row["id"] for row in rows}
+            gone |= {row["id"]: row for row in rows}
             rows = [row for row in _trash(client) if row["id"] not in gone] if everything else []
         try:
             client.post("/v1/scrub")
@@ -187,6 +191,8 @@ def purge(home: Path | None, what: str | None, *, everything: bool, yes: bool) -
             if error.status != 403:
                 raise
             click.echo("Its bytes leave the disk when an administrator next runs `legato purge`.", err=True)
+    if gone:
+        click.echo(_choices(list(gone.values())))
     click.echo(f"{len(gone)} {'conversation is' if len(gone) == 1 else 'conversations are'} gone for good.")
 
 
@@ -209,21 +215,50 @@ def _trash(client: Client) -> list[Row]:
     return rows
 
 
-def _in_trash(client: Client, what: str, *, or_living: bool = False) -> Row:
+def _in_trash(client: Client, what: str) -> Row:
     """The conversation of the trash that someone means."""
     rows = _trash(client)
-    for matches in (
-        [row for row in rows if what in (row["id"], row["name"], row["title"])],
-        [row for row in rows if any((row[field] or "").startswith(what) for field in ("id", "name", "title"))],
-    ):
-        if len(matches) == 1:
-            return matches[0]
-        if matches:
-            raise BadInput(f"{what!r} may mean any of these; say more:\n{_choices(matches)}")
-    if or_living:
-        return resolve(client, what)
+    found = _called(rows, what) or _beginning(rows, what)
+    if found is not None:
+        return found
     hint = f" In it are:\n{_choices(rows[:10])}" if rows else " It is empty."
     raise UnknownHandle(f"There is no conversation {what!r} in the trash.{hint}")
+
+
+def _to_purge(client: Client, what: str, *, asked: bool) -> Row:
+    """The conversation that is to be purged: what is called so in the trash, then what is called so and lives, and what
+    only begins so last, and only where somebody will be `asked`."""
+    rows = _trash(client)
+    if (row := _called(rows, what)) is not None:
+        return row
+    found = client.get("/v1/resolve", what=what)
+    begins = _beginning(rows, what) if found["match"] != "exact" else None
+    row, whole = (begins, False) if begins is not None else _settled(what, found)
+    if not whole and not asked:
+        raise BadInput(_only_begins(what, row))
+    return row
+
+
+def _called(rows: list[Row], what: str) -> Row | None:
+    """The one of these that is called exactly so."""
+    return _one_of([row for row in rows if what and what in (row["id"], row["name"], row["title"])], what)
+
+
+def _beginning(rows: list[Row], what: str) -> Row | None:
+    """The one of these whose id, name or title begins so."""
+    fields = ("id", "name", "title")
+    return _one_of([row for row in rows if what and any((row[name] or "").startswith(what) for name in fields)], what)
+
+
+def _one_of(matches: list[Row], what: str) -> Row | None:
+    if len(matches) > 1:
+        raise BadInput(f"{what!r} may mean any of these; say more:\n{_choices(matches)}")
+    return matches[0] if matches else None
+
+
+def _only_begins(what: str, row: Row) -> str:
+    """What is removed is not guessed."""
+    return f"{what!r} is only the beginning of this one; give its id or its whole name:\n{_choices([row])}"
 
 
 def fork(home: Path | None, what: str, *, as_json: bool) -> None:
@@ -416,17 +451,25 @@ def deliveries(home: Path | None, *, resend: int | None, as_json: bool) -> None:
 def resolve(client: Client, what: str) -> Row:
     """The conversation that someone means: by its id, its slug or its title, whole or as a beginning that is unique.
     Never makes one; says what is near when there is none, and asks which when there are several."""
-    found = client.get("/v1/resolve", what=what)
+    return _meant(client, what)[0]
+
+
+def _meant(client: Client, what: str) -> tuple[Row, bool]:
+    """The same, and whether it was named as a whole: by id, name or title, or as one of several that was chosen."""
+    return _settled(what, client.get("/v1/resolve", what=what))
+
+
+def _settled(what: str, found: Row) -> tuple[Row, bool]:
     rows: list[Row] = found["data"]
     if found["match"] in ("near", "none"):
         near = f" The nearest are:\n{_choices(rows)}" if rows else ""
         raise UnknownHandle(f"There is no conversation {what!r}.{near}")
     if len(rows) == 1:
-        return rows[0]
+        return rows[0], found["match"] == "exact"
     if not sys.stdin.isatty() or not sys.stderr.isatty():
         raise BadInput(f"{what!r} may mean any of these; say more:\n{_choices(rows)}")
     click.echo(f"{what!r} may mean any of these:\n{_choices(rows, numbered=True)}", err=True)
-    return rows[click.prompt("Which", type=click.IntRange(1, len(rows)), err=True) - 1]
+    return rows[click.prompt("Which", type=click.IntRange(1, len(rows)), err=True) - 1], True
 
 
 def newest(client: Client) -> Row:
@@ -440,6 +483,11 @@ def newest(client: Client) -> Row:
 def called(row: Row) -> str:
     """What people call a conversation."""
     return one_line(row["title"] or row["name"] or row["preview"])
+
+
+def _named(row: Row) -> str:
+    """A conversation in a sentence."""
+    return f"{called(row)!r} ({row['id']})" if called(row) else str(row["id"])
 
 
 def _choices(rows: list[Row], *, numbered: bool = False) -> str:

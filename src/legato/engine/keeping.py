@@ -79,8 +79,9 @@ class Keeping(ABC):
         called nearly so. Never creates."""
         if found := await self._db.read(directory.meant, principal, what, limit):
             shown = await self.described(found)
-            exact = any(what in (d.conversation.id, d.conversation.title, d.name) for d in shown)
-            return Meant("exact" if exact else "prefix", shown)
+            first = found[0]  # either all are called so, or all only begin so
+            called = {first.id, first.title, *(value for _, value in await self.names(first))}
+            return Meant("exact" if what in called else "prefix", shown)
         known = await self.described(await self.conversations(principal, NEAR))
         begun = what.casefold()  # as it is shown in a list, in letters of any size
         if alike := [d for d in known if d.called.casefold().startswith(begun)]:
