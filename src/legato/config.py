@@ -195,8 +195,16 @@ def home_key(home: Path) -> str:
         raise BadConfig(f"The key file {path} cannot be read: {error}. {_NO_KEY}") from error
     if not re.fullmatch(r"[!-~]*", key):
         raise BadConfig(f"The key file {path} holds no key. {_NO_KEY}")
+    if 0 < len(key) < LEAST_KEY:
+        raise BadConfig(
+            f"The key in {path} can be guessed: it has less than {LEAST_KEY} characters. "
+            f"Remove the file and start `legato serve` again: it makes another."
+        )
     return key
 
+
+LEAST_KEY = 20
+"""Characters of a key that opens everything; those that we make have 46."""
 
 _NO_KEY = "Check its owner and its content; without the file, `legato serve` makes another key."
 

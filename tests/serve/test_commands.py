@@ -588,6 +588,46 @@ def test_everything_leaves_one_home_and_lives_on_in_another(serve: Serve, home: 
     assert f"{tmp_path / 'damaged.jsonl'}: line " in came.err
 
 
+def test_a_file_that_is_no_export_is_refused_by_its_first_line(serve: Serve, home: Path, tmp_path: Path) -> None:
+    """In one line; what else was given is imported."""
+    serve().say("hello")
+    good, wrong, empty = tmp_path / "good.jsonl", tmp_path / "wrong.csv", tmp_path / "empty.jsonl"
+    legato(home, "export", "talk", "-o", str(good))
+    wrong.write_text("name,age\n" * 1_000)
+    empty.touch()
+    for file, why in ((wrong, "is no export of Legato"), (empty, "is empty")):
+        said = legato(home, "import", str(file))
+        assert (said.code, said.out, said.err.count("\n")) == (1, "", 1)
+        assert f"{file} {why}" in said.err
+    assert legato(home, "import", "-").code == 1
+    both = legato(tmp_path / "other", "import", str(wrong), str(good))
+    assert (both.code, both.out) == (1, f"{good}: 1 imported.\n")
+
+
+def test_of_many_damaged_lines_the_first_are_named_and_the_rest_counted(
+    serve: Serve, home: Path, tmp_path: Path
+) -> None:
+    serve().say("hello")
+    lines = legato(home, "export", "talk").out.splitlines()
+    (tmp_path / "damaged.jsonl").write_text("\n".join([lines[0], *["damaged"] * 12, *lines[1:]]))
+    said = legato(tmp_path / "other", "import", str(tmp_path / "damaged.jsonl"))
+    assert (said.code, said.out) == (1, "1 imported.\n")
+    told = [line for line in said.err.splitlines() if "damaged" in line and "private" not in line]
+    assert [line.split()[1] for line in told[:5]] == ["2", "3", "4", "5", "6"]
+    assert told[5:] == ["and 7 more damaged lines"]
+
+
+def test_an_export_replaces_a_file_only_on_purpose(serve: Serve, home: Path, tmp_path: Path) -> None:
+    """As a backup does."""
+    serve().say("hello")
+    file = tmp_path / "talk.jsonl"
+    file.write_text("precious")
+    refused = legato(home, "export", "talk", "-o", str(file))
+    assert (refused.code, "--force" in refused.err, file.read_text()) == (1, True, "precious")
+    assert legato(home, "export", "talk", "--force", "-o", str(file)).code == 0
+    assert file.read_text() == legato(home, "export", "talk").out
+
+
 def test_a_file_that_cannot_be_written_or_read_is_told(serve: Serve, home: Path, tmp_path: Path) -> None:
     """In a sentence; and nothing half-written is left."""
     serve().say("hello")

@@ -219,7 +219,9 @@ def test_a_host_that_is_none_is_told(home: Path, host: str) -> None:
     assert ("--host" in line, "--port" in line) == (True, False)
 
 
-@pytest.mark.parametrize("content", [b"caf\xe9", b"two\nlines", None], ids=["not-text", "lines", "a-folder"])
+@pytest.mark.parametrize(
+    "content", [b"caf\xe9", b"two\nlines of no key at all", None], ids=["not-text", "lines", "a-folder"]
+)
 def test_a_key_file_that_holds_no_key_is_told_by_everybody(home: Path, content: bytes | None) -> None:
     home.mkdir(mode=0o700)
     path = home / "key"
@@ -236,6 +238,17 @@ def test_a_key_file_that_holds_no_key_is_told_by_everybody(home: Path, content: 
     code, said = run("doctor", "--offline", "--home", str(home))
     assert (code, "Traceback" in said) == (1, False)
     assert [line.split()[0] for line in said.splitlines() if line.split()[1] == "key"] == ["problem"]
+
+
+def test_a_key_that_can_be_guessed_opens_nothing(serve: Serve, home: Path) -> None:
+    """Whatever wrote it there; without the file a new one is made."""
+    home.mkdir(mode=0o700)
+    (home / "key").write_text("changeme\n")
+    line = refusal(home)
+    assert "Remove the file and start `legato serve` again" in line
+    assert (str(home / "key") in line, "changeme" in line) == (True, False)
+    (home / "key").unlink()
+    assert len(serve().key) > 40
 
 
 @pytest.mark.parametrize("key", ["two\nlines", "ends\n", "a space", "ключ"])

@@ -11,6 +11,7 @@ import msgspec
 
 from legato.app import look_at_database
 from legato.cli import client
+from legato.cli.output import check_free
 from legato.cli.table import readable
 from legato.config import Config, load
 from legato.errors import BadInput
@@ -22,10 +23,7 @@ from legato.store.files import written
 def run_backup(home: Path | None, path: Path, *, force: bool, as_json: bool) -> None:
     """Write a backup. It has its name when it is whole, on the disk, and found sound."""
     config, _ = load(home)
-    if path.is_dir():
-        raise BadInput(f"{path} is a folder. Name the file that the backup is to be.")
-    if path.exists() and not force:
-        raise BadInput(f"{path} is there already. Choose another name, or give --force to replace it.")
+    check_free(path, force)
     with written(path) as part:
         if gateway := client.running(config):
             _download(gateway, part)

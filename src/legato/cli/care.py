@@ -1,6 +1,7 @@
 """Commands that look after conversations and keys. Each says one thing to the gateway and prints what it answers."""
 
 import json
+import re
 import sys
 from collections.abc import Iterator
 from datetime import datetime
@@ -9,7 +10,8 @@ from typing import IO, Any
 
 import click
 
-from legato.cli.client import Client, Refused, gateway, path_of
+from legato.cli.client import CHUNK, Client, Refused, gateway, path_of
+from legato.cli.output import check_free
 from legato.cli.plain import one_line, shown
 from legato.errors import BadInput, StoreUnavailable, UnknownHandle
 from legato.store.files import written
@@ -17,6 +19,8 @@ from legato.store.files import written
 Row = dict[str, Any]
 
 SHOWN, MOST = 50, 1_000_000
+NAMED = 5
+"""Damaged lines that are told one by one."""
 
 
 def ask(home: Path | None, text: str, *, last: bool, resume: str | None, model: str | None, as_json: bool) -> None:
@@ -292,13 +296,17 @@ def bind(home: Path | None, name: str, what: str, *, chat: bool) -> None:
 FORMS = {".md": "markdown", ".markdown": "markdown", ".html": "html", ".htm": "html"}
 
 
-def export(home: Path | None, what: str | None, *, everything: bool, form: str | None, output: Path | None) -> None:
+def export(
+    home: Path | None, what: str | None, *, everything: bool, form: str | None, output: Path | None, force: bool
+) -> None:
     """A conversation, or all of them, to a file or to standard output."""
     if (what is None) == (not everything):
         raise BadInput("Say which conversation, or --all for everything.")
     form = form or (FORMS.get(output.suffix, "jsonl") if output else "jsonl")
     if everything and form != "jsonl":
         raise BadInput("Everything at once is exported as JSON lines; leave --format out.")
+    if output is not None:
+        check_free(output, force)
     with gateway(home) as client:
         path = path_of("v1", "export")
         if what is not None:
@@ -316,28 +324,40 @@ def export(home: Path | None, what: str | None, *, everything: bool, form: str |
 
 def import_files(home: Path | None, files: tuple[Path, ...], *, as_json: bool) -> None:
     """Conversations that were exported, under the ids and names that they had."""
-    reports = []
+    reports: list[Row] = []
+    whole = True
     with gateway(home) as client:
         for file in files:
             with click.open_file(str(file), "rb") as source:
-                reports.append(client.send("/v1/import", _progress(source, file)))
+                begun = source.read(CHUNK)
+                if not _EXPORTED.match(begun):
+                    why = "is no export of Legato" if begun.strip() else "is empty"
+                    click.echo(f"legato: {file} {why}; nothing of it was imported.", err=True)
+                    whole = False
+                    continue
+                reports.append(client.send("/v1/import", _progress(begun, source, file)))
+            if not as_json:
+                _tell_import(reports[-1], f"{file}: " if len(files) > 1 else "")
     if as_json:
         _print(reports)
-    else:
-        for file, report in zip(files, reports, strict=True):
-            _tell_import(report, f"{file}: " if len(files) > 1 else "")
-    if any(report["damaged"] or _refused(report) for report in reports):
+    if not whole or any(report["damaged"] or _refused(report) for report in reports):
         sys.exit(1)
 
 
-def _progress(source: IO[bytes], file: Path) -> Iterator[bytes]:
+_EXPORTED = re.compile(rb'\s*\{[^\n]*"type":\s*"(conversation|turn|entry|blob|end)"')
+"""The first line of an export, even if it is damaged."""
+
+
+def _progress(begun: bytes, source: IO[bytes], file: Path) -> Iterator[bytes]:
     size = file.stat().st_size if str(file) != "-" else 0
     hidden = not size or not sys.stderr.isatty()
     bar: Any = click.progressbar(length=size, label="Importing", file=sys.stderr, hidden=hidden)
     with bar as shown:
-        while chunk := source.read(256 * 1024):
+        chunk = begun
+        while chunk:
             yield chunk
             shown.update(len(chunk))
+            chunk = source.read(CHUNK)
 
 
 def _tell_import(report: Row, of: str) -> None:
@@ -352,10 +372,10 @@ def _tell_import(report: Row, of: str) -> None:
             click.echo(f"{of}{row['id']}: {row['lost_entries']} entries were lost; a note stands for each.", err=True)
     for row in _refused(report):
         click.echo(f"{of}{row['id']}: not imported. {row['why']}", err=True)
-    for line in report["damaged"]:
+    for line in report["damaged"][:NAMED]:
         click.echo(f"{of}line {line['line']} is damaged: {line['why']}", err=True)
-    if report["omitted"]:
-        click.echo(f"{of}and {report['omitted']} more damaged lines", err=True)
+    if (more := len(report["damaged"]) - NAMED + report["omitted"]) > 0:
+        click.echo(f"{of}and {more} more damaged {'line' if more == 1 else 'lines'}", err=True)
 
 
 def _refused(report: Row) -> list[Row]:

@@ -324,12 +324,15 @@ def bind(home: Path | None, chat: bool, name: str, what: str) -> None:
     help="JSON lines, which can be imported, or a page to read (by the file's ending when not given).",
 )
 @click.option("--all", "everything", is_flag=True, help="Everything that is yours.")
+@click.option("--force", is_flag=True, help="Replace a file that is there already.")
 @click.argument("what", required=False)
-def export(home: Path | None, output: Path | None, form: str | None, everything: bool, what: str | None) -> None:
+def export(
+    home: Path | None, output: Path | None, form: str | None, everything: bool, force: bool, what: str | None
+) -> None:
     """Write a conversation with all there is to it; `import` takes it back."""
     from legato.cli import care  # noqa: PLC0415 - as above
 
-    care.export(home, what, everything=everything, form=form, output=output)
+    care.export(home, what, everything=everything, form=form, output=output, force=force)
 
 
 readable_file = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
