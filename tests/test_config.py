@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from legato.app import open_app, prove
-from legato.config import Config, ModelConfig, load
+from legato.config import Config, ModelConfig, load, unheeded
 from legato.errors import BadConfig
 from legato.models import ollama
 
@@ -229,6 +229,31 @@ def test_the_default_agent_may_be_chosen_in_the_environment(tmp_path: Path) -> N
     config, origins = load(tmp_path, environ={**known, "LEGATO_DEFAULT_AGENT": "helper"})
     assert (config.default_agent, origins["default_agent"]) == ("helper", "LEGATO_DEFAULT_AGENT")
     assert "default_agent is 'helpr'" in refusal(tmp_path, environ={**known, "LEGATO_DEFAULT_AGENT": "helpr"})
+
+
+@pytest.mark.parametrize(
+    ("variable", "near"),
+    [
+        ("LEGATO_SERVER_PORT", "LEGATO_SERVER__PORT"),
+        ("LEGATO_HOM", "LEGATO_HOME"),
+        ("LEGATO_APIKEY", "LEGATO_API_KEY"),
+        ("LEGATO_DATABSE_URL_FILE", "LEGATO_DATABASE_URL"),
+        ("LEGATO_FAVOURITE_COLOUR", ""),
+    ],
+)
+def test_a_variable_that_sets_nothing_is_told_with_the_nearest_that_would(variable: str, near: str) -> None:
+    assert unheeded({variable: "1", "PATH": "/bin"}) == {variable: near}
+
+
+def test_every_variable_that_sets_something_is_heeded(tmp_path: Path) -> None:
+    """Those with a short name, too, and from files."""
+    (tmp_path / "value").write_text("demo")
+    environ = {"LEGATO_HOME": str(tmp_path), "LEGATO_DEFAULT_AGENT": "demo", "LEGATO_SERVER__PORT": "1"}
+    environ |= {"LEGATO_CHANNELS__MINE__TOKEN": "", "LEGATO_CHANNELS__MINE__KIND": "telegram"}
+    environ |= dict.fromkeys(["LEGATO_API_KEY_FILE", "LEGATO_URL_FILE"], str(tmp_path / "value"))
+    config, _ = load(environ=environ)
+    assert unheeded(environ) == {}
+    assert (config.default_agent, config.client.key, config.client.url) == ("demo", "demo", "demo")
 
 
 def test_a_list_in_the_environment_is_written_with_commas(tmp_path: Path) -> None:

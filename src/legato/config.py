@@ -3,8 +3,9 @@
 `$LEGATO_HOME/legato.toml` holds sections; `[server] port` is also `LEGATO_SERVER__PORT`, and any value may come from a
 file named by the same variable with `_FILE` (for secrets). `LEGATO_DATABASE_URL`, `LEGATO_URL`, `LEGATO_API_KEY` and
 `LEGATO_DEFAULT_AGENT` are short for `database.url`, `client.url`, `client.key` and `default_agent`. A list is written
-with commas there. systemd's `NOTIFY_SOCKET` is heeded. An unknown key is an error that names the nearest known one.
-This is the only reader of the environment.
+with commas there. systemd's `NOTIFY_SOCKET` is heeded. An unknown key is an error that names the nearest known one;
+a variable that only looks like ours (`LEGATO_SERVER_PORT`) may be somebody else's, so it is told and no error. This is
+the only reader of the environment.
 """
 
 import difflib
@@ -253,6 +254,30 @@ def _from_environment(environ: Mapping[str, str], values: dict[str, Any], origin
             raise BadConfig(f"{variable} is not UTF-8.")
         _put(values, dotted, value)
         origins[dotted] = variable
+
+
+def unheeded(environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Variables that look like ours and set nothing, each with the nearest that would, or nothing."""
+    ours = {"LEGATO_HOME", *(name for name in _SHORT if name.startswith("LEGATO_"))}
+    sections = {field.name: field.type for field in msgspec.structs.fields(Config)}
+    known = ours | {
+        f"LEGATO_{section}__{field.name}".upper()
+        for section, kind in sections.items()
+        if isinstance(kind, type) and issubclass(kind, Struct)
+        for field in msgspec.structs.fields(kind)
+    }
+    strange = [
+        variable
+        for variable in sorted(os.environ if environ is None else environ)
+        if variable.startswith("LEGATO_")
+        and "__" not in variable
+        and variable not in ours
+        and (variable.removesuffix("_FILE") not in _SHORT)
+    ]
+    return {
+        variable: next(iter(difflib.get_close_matches(variable.removesuffix("_FILE"), known, 1, 0.8)), "")
+        for variable in strange
+    }
 
 
 def _undecoded(value: str) -> bool:

@@ -187,6 +187,19 @@ def test_an_unknown_setting_names_the_nearest_known_one(home: Path) -> None:
     assert "legato.toml" in line
 
 
+def test_a_variable_that_sets_nothing_is_named_by_the_check_the_doctor_and_the_log(serve: Serve, home: Path) -> None:
+    """It may be somebody else's, so it is no error."""
+    typo = {"LEGATO_SERVER_PORT": "1"}
+    server = serve(env=typo)
+    [warned] = server.logged("variables set nothing")
+    assert (warned["variables"], warned["nearest"]) == (["LEGATO_SERVER_PORT"], ["LEGATO_SERVER__PORT"])
+    for command in (("config", "check"), ("doctor", "--offline")):
+        code, said = run(*command, "--home", str(home), env=typo)
+        assert (code, "LEGATO_SERVER_PORT sets nothing. Did you mean LEGATO_SERVER__PORT?" in said) == (0, True)
+    code, said = run("config", "check", "--home", str(home))
+    assert (code, said) == (0, "The configuration is sound.\n")
+
+
 def test_a_value_that_does_not_fit_is_told_with_its_origin(home: Path) -> None:
     """Which setting, and where it was set."""
     line = refusal(home, "--host", "127.0.0.1", env={"LEGATO_SERVER__PORT": "high"})

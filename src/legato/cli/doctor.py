@@ -23,7 +23,7 @@ from legato.cli import client
 from legato.cli.client import Client
 from legato.cli.providers import providers
 from legato.cli.table import readable
-from legato.config import Config, home_key, home_path, load
+from legato.config import Config, home_key, home_path, load, unheeded
 from legato.domain.checks import Check, State
 from legato.engine import diagnosis
 from legato.errors import BadConfig, LegatoError
@@ -74,6 +74,8 @@ def _examined(home: Path | None, offline: bool) -> Iterator[Check]:
         yield from _home(place)
         return
     yield Check("configuration", "ok", "The configuration is sound.")
+    for variable, near in unheeded().items():
+        yield Check("environment", "warning", f"{variable} sets nothing.", f"Did you mean {near}?" if near else "")
     yield from _home(config.home)
     try:
         gateway = client.running(config, PATIENCE)

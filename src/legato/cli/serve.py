@@ -29,7 +29,7 @@ from legato.api.keys import RecentKeys
 from legato.api.wire import Caller
 from legato.app import App, make_home, open_app, open_database
 from legato.cli import client, notify
-from legato.config import Config, load
+from legato.config import Config, load, unheeded
 from legato.engine.protocols import Toolset
 from legato.errors import StoreUnavailable
 from legato.logs import logger
@@ -46,6 +46,9 @@ def run_server(
     """Run the gateway until a signal ends it. `toolsets` are added to the built-in ones."""
     config, _ = load(home, overrides)
     logs.set_up(config.log.level, config.log.format)
+    if strange := unheeded():
+        near = sorted({name for name in strange.values() if name})
+        logger.warning("variables set nothing", variables=sorted(strange), nearest=near)
     try:
         listener = _listen(config)
     except (OSError, UnicodeError) as error:  # a name that is none is a UnicodeError

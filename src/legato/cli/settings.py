@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from legato.app import prove
-from legato.config import Config, Origins, load
+from legato.config import Config, Origins, load, unheeded
 
 SECRETS = ("key", "api_key", "url", "token", "secret")
 HIDDEN = "(set, not shown)"
@@ -32,6 +32,8 @@ def check(home: Path | None) -> None:
     """Fail unless the gateway could start with this."""
     config, _ = load(home)
     asyncio.run(prove(config))
+    for variable, near in unheeded().items():
+        click.echo(f"legato: {variable} sets nothing.{f' Did you mean {near}?' if near else ''}", err=True)
     click.echo("The configuration is sound.")
 
 
