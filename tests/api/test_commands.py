@@ -57,14 +57,21 @@ def test_a_command_that_is_not_there_names_the_nearest_and_reaches_no_model(clie
         ("/new", ("new", "")),
         ("/new a title\nof two lines ", ("new", "a title\nof two lines")),
         ("/usr/bin/env", None),
+        ("/Usr/Bin", None),
+        ("/etc/x", None),
         ("/ new", None),
         ("not /new", None),
         ("//new", None),
-        ("/New", None),
+        ("/New Plans", ("new", "Plans")),
+        ("/STATUS", ("status", "")),
     ],
 )
 def test_what_is_a_command(text: str, command: Any) -> None:
     assert parse(text) == command
+
+
+def test_a_list_in_which_nothing_matches_says_so(client: httpx.Client, talk: str) -> None:
+    assert say(client, "/list nosuchword", talk)["text"] == "Nothing was found."
 
 
 def test_new_begins_with_the_next_message_and_resume_comes_back(client: httpx.Client, talk: str) -> None:

@@ -664,6 +664,18 @@ def _on_a_terminal(command: list[str], settings: Env) -> str:
     return seen
 
 
+def test_where_nothing_matches_a_list_says_so(serve: Serve, home: Path) -> None:
+    """That there is no conversation is said only where there is none."""
+    server = serve()
+    key = (home / "key").read_text().strip()
+    httpx.post(f"{server.url}/v1/runs", json={"input": "work"}, headers={"Authorization": f"Bearer {key}"})
+    assert "legato ls --all" in legato(home, "ls").err
+    server.say("hello")
+    for options in (("--kind", "foo"), ("-q", "nosuch"), ("--kind", "run", "-q", "nosuch")):
+        said = legato(home, "ls", *options)
+        assert (said.code, said.out, said.err) == (0, "", "Nothing was found.\n")
+
+
 def test_human_talk_is_listed_and_the_rest_on_demand(serve: Serve, home: Path) -> None:
     """What a program ran by itself is not gone on with either."""
     address = serve().url

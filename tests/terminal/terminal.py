@@ -15,13 +15,21 @@ import pyte
 
 from serve.process import BOUND, LEGATO, Env, environment
 
-ENTER, ALT_ENTER, CTRL_C, CTRL_D, CTRL_J, TAB, UP = "\r", "\x1b\r", "\x03", "\x04", "\n", "\t", "\x1b[A"
+ENTER, ALT_ENTER, CTRL_C, CTRL_D, CTRL_J, CTRL_Z = "\r", "\x1b\r", "\x03", "\x04", "\n", "\x1a"
+TAB, UP = "\t", "\x1b[A"
 
 
 class Terminal:
-    """A `legato chat` on a screen."""
+    """A `legato chat` on a screen, or another program."""
 
-    def __init__(self, home: Path, *options: str, size: tuple[int, int] = (24, 80), env: Env | None = None) -> None:
+    def __init__(
+        self,
+        home: Path,
+        *options: str,
+        size: tuple[int, int] = (24, 80),
+        env: Env | None = None,
+        program: str = LEGATO,
+    ) -> None:
         rows, columns = size
         self.screen = pyte.HistoryScreen(columns, rows, history=100_000, ratio=0.5)
         self._stream = pyte.ByteStream(self.screen)
@@ -29,7 +37,7 @@ class Terminal:
         settings = {"TERM": "xterm-256color", "LEGATO_HOME": str(home), **(env or {})}
         environ = environment(settings)
         environ.pop("NO_COLOR", None)
-        self._child = pexpect.spawn(LEGATO, list(options), env={**environ, **settings}, dimensions=size, timeout=BOUND)
+        self._child = pexpect.spawn(program, list(options), env={**environ, **settings}, dimensions=size, timeout=BOUND)
 
     # -- what a person does
 

@@ -4,8 +4,12 @@ from pathlib import Path
 
 from api.upstream import Upstream
 from serve.conftest import Serve
+from serve.process import LEGATO
 from terminal.conftest import Open, conversations, only_conversation
-from terminal.terminal import ALT_ENTER, CTRL_C, CTRL_D, CTRL_J, ENTER, TAB, UP
+from terminal.terminal import ALT_ENTER, CTRL_C, CTRL_D, CTRL_J, CTRL_Z, ENTER, TAB, UP
+
+TWO = {"LEGATO_AGENTS__HELPER__MODEL": "demo", "LEGATO_MODELS__DEMO__KIND": "demo"}
+"""Settings with an agent beside the default one."""
 
 
 def test_an_answer_appears_as_it_comes_and_is_drawn_as_markdown(
@@ -163,6 +167,79 @@ def test_a_command_is_done_by_the_gateway_and_an_unknown_one_is_told_to_nobody(s
     conversation = only_conversation(server)
     said = [text for role, text in server.said(conversation) if role == "user"]
     assert said == ["reply only hello there", "/titel said"]
+
+
+def test_a_command_with_capital_letters_is_one_and_a_path_is_text(serve: Serve, terminal: Open) -> None:
+    """Phones begin a message with a capital letter."""
+    server = serve()
+    chat = terminal()
+    chat.say("reply only hello there")
+    chat.answered("hello there")
+    chat.say("/TITLE Greetings")
+    chat.until(lambda: "Greetings · " in "\n".join(chat.screen.display))
+    chat.say("/etc/x is a file")
+    chat.until("seen: 3 messages")
+    said = [text for role, text in server.said(only_conversation(server)) if role == "user"]
+    assert said == ["reply only hello there", "/etc/x is a file"]
+    chat.say("/Quit")
+    assert chat.end() == 0
+
+
+def test_who_answers_is_chosen_before_the_first_message_and_kept(serve: Serve, terminal: Open) -> None:
+    """Nothing is recorded until something is said; the line of status, /model and /status agree."""
+    server = serve(env=TWO)
+    chat = terminal()
+    chat.say("/model helpr")
+    chat.until("Did you mean helper?")
+    chat.say("/model helper")
+    chat.until("helper answers here from now on.")
+    chat.until(lambda: "· helper · idle" in "\n".join(chat.screen.display))
+    assert conversations(server) == []
+    chat.say("reply only hello there")
+    chat.answered("hello there")
+    chat.say("/status")
+    chat.until("answered by: helper")
+    chat.say("/model default")
+    chat.until(lambda: "· default · " in "\n".join(chat.screen.display))
+    again = terminal("-c")
+    again.say("/model")
+    again.until("default answers here.")
+
+
+def test_who_is_wished_for_at_the_start_is_told_and_one_that_is_nobody_too(serve: Serve, terminal: Open) -> None:
+    """As `ask` does."""
+    serve(env=TWO)
+    chat = terminal("-m", "helper")
+    chat.say("/model")
+    chat.until("helper answers here. There are: helper, default, demo.")
+    chat.say("reply only hello there")
+    chat.answered("hello there")
+    chat.say("/Model")
+    chat.until(lambda: chat.shown.count("helper answers here.") == 2)
+    nobody = terminal("-m", "nosuch")
+    nobody.say("reply only hello there")
+    nobody.until("nobody is called 'nosuch'; default answers")
+    nobody.answered("hello there")
+    nobody.say("/model")
+    nobody.until("default answers here.")
+
+
+def test_ctrl_z_suspends_the_chat_and_fg_brings_it_back(serve: Serve, terminal: Open) -> None:
+    """What was typed is still there."""
+    serve()
+    shell = terminal("--norc", "--noprofile", "-i", program="bash")
+    shell.type(f"{LEGATO}\n")
+    shell.ready()
+    shell.type("reply only hello")
+    shell.until("› reply only hello")
+    shell.type(CTRL_Z)
+    shell.until("Stopped")
+    shell.type("echo in the $((40 + 2)) shell\n")
+    shell.until("in the 42 shell")
+    shell.type("fg\n")
+    shell.ready()
+    shell.type(f" there{ENTER}")
+    shell.answered("hello there")
 
 
 def test_new_begins_another_conversation_and_resume_comes_back_with_a_recap(serve: Serve, terminal: Open) -> None:

@@ -92,13 +92,20 @@ def list_conversations(
     with gateway(home) as client:
         most = limit or (MOST if everything else SHOWN)
         rows = _listed(client, most, kind=kind or (None if everything else TALK), q=query)
+        ran = not (rows or query or kind or everything) and bool(_listed(client, 1))
     if as_json:
         _print(rows)
         return
     for row in rows:
         click.echo(f"{row['id']}  {_when(row['updated_at'])}  {called(row)}")
+    if query or kind:
+        nothing = "Nothing was found."
+    elif ran:
+        nothing = "Nobody has talked here yet; `legato ls --all` also lists what programs ran."
+    else:
+        nothing = "There is no conversation yet."
     if not rows:
-        click.echo("Nothing was found." if query else "There is no conversation yet.", err=True)
+        click.echo(nothing, err=True)
 
 
 def show(home: Path | None, what: str, *, as_json: bool) -> None:

@@ -20,7 +20,7 @@ from typing import Any
 import click
 
 from legato.cli import care
-from legato.cli.client import Client, Refused, Way, path_of
+from legato.cli.client import Client, Way, path_of
 from legato.cli.line import Line
 from legato.cli.paint import Paint, short
 from legato.cli.plain import plain
@@ -31,9 +31,10 @@ from legato.cli.telling import OWN, Telling
 from legato.cli.watching import START, Gone, Lost, Opened, Watch
 from legato.errors import BadInput, LegatoError, StoreUnavailable
 
-COMMAND = re.compile(r"/[a-z]+(\s|$)")
+COMMAND = re.compile(r"/[A-Za-z]+(\s|$)")
 LEAVE = ("/quit", "/exit")
-NAMING = re.compile(r"/(?:resume|bind)\s+(.*)$", re.DOTALL)
+NAMING = re.compile(r"/(?:resume|bind)\s+(.*)$", re.DOTALL | re.IGNORECASE)
+WISH = re.compile(r"/model(?:\s+(.*?))?\s*", re.DOTALL | re.IGNORECASE)
 RECAP_ITEMS = 100
 PATIENCE = 60.0
 SECOND = 1.0
@@ -75,6 +76,7 @@ class Chat:
         self._told: asyncio.Task[None] | None = None
         self._conversation: str | None = None
         self._titled: str | None = None  # the title that a new conversation will get
+        self._chosen = False  # whether a new conversation will keep the model
         self._waiting: list[Sent] = []
         self._mine: set[str] = set()
         self._outbox: asyncio.Queue[Sent] = asyncio.Queue()
@@ -125,7 +127,7 @@ class Chat:
     # -- what the screen asks for
 
     def typed(self, text: str) -> None:
-        if text.split()[0] in LEAVE:
+        if text.split()[0].lower() in LEAVE:
             self._screen.leave()
             return
         command = COMMAND.match(text) is not None
@@ -166,9 +168,9 @@ class Chat:
             for name, meaning in self._names:
                 if begun in name.lower():
                     yield name, meaning, len(begun)
-        elif re.fullmatch(r"/[a-z]*", text):
+        elif re.fullmatch(r"/[A-Za-z]*", text):
             for row in [*self._commands, {"name": "quit", "help": "Leave."}]:
-                if row["name"].startswith(text[1:]):
+                if row["name"].startswith(text[1:].lower()):
                     yield f"/{row['name']}", row["help"], len(text)
 
     def resized(self, width: int) -> None:
@@ -182,7 +184,7 @@ class Chat:
             sent = await self._outbox.get()
             try:
                 await (self._command(sent) if sent.command else self._say(sent))
-            except Refused as error:
+            except LegatoError as error:
                 self._done_with(sent)
                 self._screen.print(self._telling.said(sent.text, OWN))
                 self._tell_refusal(error.message)
@@ -198,8 +200,15 @@ class Chat:
         sent.turn = answer["id"]
         self._mine.add(answer["id"])
         self._standing.model = answer["model"]
+        if self._model and self._model != answer["model"]:
+            self._tell_refusal(f"nobody is called {self._model!r}; {answer['model']} answers")
+            self._model = None
         if self._conversation is None:
             self._go_on_in(answer["conversation"]["id"], START)
+            if self._chosen:
+                chosen = {"text": f"/model {self._model}", "conversation": self._conversation}
+                await self._line.post("/v1/commands", chosen, uuid.uuid4().hex)
+                self._model, self._chosen = None, False
             if self._titled:
                 self._spawn(self._entitle(answer["conversation"]["id"], self._titled))
                 self._titled = None
@@ -209,11 +218,16 @@ class Chat:
         await self._learn()
 
     async def _command(self, sent: "Sent") -> None:
+        wish = WISH.fullmatch(sent.text)
+        if wish and (told := await self._wished(wish[1])):
+            self._done_with(sent)
+            self._screen.print([*self._telling.said(sent.text, OWN), "", *self._paint.markdown(plain(told))])
+            return
         asked = {"text": sent.text, "conversation": self._conversation}
         answer = await self._line.post("/v1/commands", asked, sent.key)
         self._done_with(sent)
-        if sent.text.startswith("/model "):
-            self._model = None  # who was wished for at the start answers no longer
+        if wish and wish[1]:
+            self._model, self._standing.model = None, wish[1]  # who was wished for at the start answers no longer
         self._spawn(self._learn_names())
         self._screen.print(self._telling.said(sent.text, OWN))
         if answer["text"]:
@@ -226,6 +240,19 @@ class Chat:
             self._go_on_in(answer["conversation"]["id"], None)
         else:
             self._spawn(self._learn())
+
+    async def _wished(self, name: str | None) -> str:
+        """Who answers, where only this chat knows: by `-m`, or before there is a conversation that can keep it."""
+        if self._model is None if not name else self._conversation is not None:
+            return ""
+        names = [row["id"] for row in (await self._line.ask(lambda client: client.get("/v1/models")))["data"]]
+        if not name:
+            return f"{self._model} answers here. There are: {', '.join(names)}."
+        if name not in names:
+            return ""  # the gateway says which is near
+        self._model = self._standing.model = name
+        self._chosen = True
+        return f"{name} answers here from now on."
 
     async def _stop(self, turn: str) -> None:
         await self._line.ask(lambda client: client.post(path_of("v1", "responses", turn, "cancel")))
@@ -248,7 +275,9 @@ class Chat:
         """Watch a conversation: one that was begun here from its start, another from what is under way in it."""
         self._leave()
         if after is None:
-            self._standing = Standing()
+            if self._chosen:
+                self._model, self._chosen = None, False  # for the conversation that did not begin
+            self._standing = Standing(model=self._model or "")
         self._conversation = conversation
         self._watch = Watch(self._line.find, conversation, after)
         self._told = self._spawn(self._tell(self._watch, joining=after is None))

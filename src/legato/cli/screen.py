@@ -212,6 +212,10 @@ class Screen:
         def leave(event: KeyPressEvent) -> None:
             event.app.exit()
 
+        @keys.add("c-z")
+        def suspend(event: KeyPressEvent) -> None:
+            event.app.suspend_to_background()
+
         @keys.add("c-l")
         def clear(event: KeyPressEvent) -> None:
             event.app.renderer.clear()

@@ -23,7 +23,7 @@ from legato.errors import BadInput, NotFound, UnknownHandle
 
 SHOWN = 10  # how many conversations, hits or names are listed
 
-_COMMAND = re.compile(r"/([a-z]+)(?:\s+(.*))?\s*\Z", re.DOTALL)
+_COMMAND = re.compile(r"/([A-Za-z]+)(?:\s+(.*))?\s*\Z", re.DOTALL)
 
 
 class UnknownCommand(NotFound):
@@ -102,9 +102,10 @@ class Command(Struct, frozen=True):
 
 
 def parse(text: str) -> tuple[str, str] | None:
-    """The name and the argument of a command; None when the text is no command. `/usr/bin` is none."""
+    """The name and the argument of a command; None when the text is no command. `/usr/bin` is none; `/Help` is one,
+    for phones begin a message with a capital letter."""
     match = _COMMAND.match(text.strip())
-    return (match[1], (match[2] or "").strip()) if match else None
+    return (match[1].lower(), (match[2] or "").strip()) if match else None
 
 
 async def run(desk: Desk, text: str) -> Reply:
@@ -288,7 +289,8 @@ async def _model(desk: Desk, name: str) -> Reply:
 
 async def _list(desk: Desk, query: str) -> Reply:
     found = await desk.gateway.conversations(desk.principal, SHOWN, query=query or None)
-    return desk.stays(_listed(await desk.gateway.described(found)) or "There is no conversation yet.")
+    nothing = "Nothing was found." if query else "There is no conversation yet."
+    return desk.stays(_listed(await desk.gateway.described(found)) or nothing)
 
 
 async def _title(desk: Desk, title: str) -> Reply:
