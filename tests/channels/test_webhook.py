@@ -265,3 +265,21 @@ def test_a_chat_is_bound_from_outside_and_only_where_its_owner_has_written(mine:
     mine.say(server, "home", "reply only from the chat")
     mine.heard("home", 2)
     assert said_in(server.client, talk)[-2:] == ["user: reply only from the chat", "assistant: from the chat"]
+
+
+def test_a_paired_person_is_told_with_the_channel_as_it_is_configured(mine: Bridge, serving: Serving) -> None:
+    """By the same name as in the file, in `doctor` and in `bind`; what was listed is what --remove takes."""
+    server = serving(mine)
+    mine.say(server, "lobby", "let me in", sender="eve")
+    code = mine.heard("lobby")[0].split("legato pair ")[1].split()[0]
+    assert _pair(server, code) == "Eve on mine now speaks for local.\n"
+    assert _pair(server) == "mine/eve  Eve  speaks for local\n"
+    assert "`legato pair` lists who is" in _pair(server, "--remove", "other/eve")
+    assert _pair(server, "--remove", "mine/eve") == "eve is a stranger on mine again.\n"
+    assert "Nobody is paired." in _pair(server)
+
+
+def _pair(server: Server, *what: str) -> str:
+    command = [LEGATO, "pair", "--home", str(server.home), *what]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return done.stdout + done.stderr

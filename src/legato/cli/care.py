@@ -428,11 +428,8 @@ def pair(home: Path | None, code: str | None, *, principal: str | None, remove: 
     """Let somebody speak on a channel; without a code, list who does."""
     with gateway(home) as client:
         if remove is not None:
-            channel, _, sender = remove.partition("/")
-            if not channel or not sender:
-                raise BadInput("Say who, as CHANNEL/SENDER; `legato pair` lists them.")
-            client.delete(path_of("v1", "pairings", channel, sender))
-            click.echo(f"{sender} is a stranger on {channel} again.")
+            where = _unpair(client, remove)
+            click.echo(f"{remove.partition('/')[2]} is a stranger on {where} again.")
             return
         if code is None:
             rows = client.get("/v1/pairings")["data"]
@@ -441,7 +438,7 @@ def pair(home: Path | None, code: str | None, *, principal: str | None, remove: 
             else:
                 for row in rows:
                     click.echo(
-                        f"{row['channel']}/{row['sender']}  {one_line(row['name'])}  speaks for {row['principal']}"
+                        f"{row['account']}/{row['sender']}  {one_line(row['name'])}  speaks for {row['principal']}"
                     )
                 if not rows:
                     click.echo("Nobody is paired. Write to the bot; it answers with a code.", err=True)
@@ -451,7 +448,21 @@ def pair(home: Path | None, code: str | None, *, principal: str | None, remove: 
         _print(person)
     else:
         who = one_line(person["name"]) or person["sender"]
-        click.echo(f"{who} on {person['channel']} now speaks for {person['principal']}.")
+        click.echo(f"{who} on {person['account']} now speaks for {person['principal']}.")
+
+
+def _unpair(client: Client, who: str) -> str:
+    """Make a person of a channel, named as it is configured, or of a platform a stranger; says on which channels: a
+    person is one on all those of a platform."""
+    channel, _, sender = who.partition("/")
+    if not channel or not sender:
+        raise BadInput("Say who, as CHANNEL/SENDER; `legato pair` lists them.")
+    rows = [row for row in client.get("/v1/pairings")["data"] if row["sender"] == sender]
+    platform = next((row["channel"] for row in rows if channel in (row["account"], row["channel"])), None)
+    if platform is None:
+        raise UnknownHandle(f"Nobody known as {sender!r} is paired on {channel!r}; `legato pair` lists who is.")
+    client.delete(path_of("v1", "pairings", platform, sender))
+    return " and ".join(row["account"] for row in rows if row["channel"] == platform)
 
 
 def deliveries(home: Path | None, *, resend: int | None, as_json: bool) -> None:
