@@ -33,8 +33,11 @@ def settings_of(kind: Any, prefix: str = "") -> Iterator[str]:
 
 
 def test_every_setting_is_documented_and_every_documented_one_exists() -> None:
-    documented = [line.split("`")[1] for line in DOCUMENT.read_text("utf-8").splitlines() if line.startswith("| `")]
+    rows = [line for line in DOCUMENT.read_text("utf-8").splitlines() if line.startswith("| `")]
+    documented = {row.split("`")[1]: row.split("|")[2].strip() for row in rows}
     assert sorted(documented) == sorted(settings_of(Config))
+    required = {name for name, default in documented.items() if default == "required"}
+    assert required == {"models.NAME.kind", "agents.NAME.model", "channels.NAME.kind"}
 
 
 @pytest.mark.parametrize(
@@ -142,7 +145,9 @@ def refusal(tmp_path: Path, text: str = "", environ: dict[str, str] | None = Non
         ("server.drain", "nan", "from 0"),
         ("server.drain", "inf", "from 0"),
         ("server.drain", "1" + 400 * "0", "from 0"),
-        ("server.host", "5", "a text"),
+        ("server.host", "5", "an address or a name"),
+        ("server.host", '""', "an address or a name"),
+        ("server.host", '"127.0.0.1 "', "an address or a name"),
         ("server.hosts", '["http://gateway.example"]', "names such as gateway.example"),
         ("server.hosts", '["*.example"]', "names such as gateway.example"),
         ("server.hosts", '["gateway.example."]', "names such as gateway.example"),

@@ -24,6 +24,7 @@ from legato.errors import BadConfig
 Plain = Annotated[str, Meta(pattern=r"^[!-~]*\Z", description="plain letters, digits and signs without spaces")]
 """What can be sent as a header."""
 
+Host = Annotated[str, Meta(pattern=r"^\S+\Z", description="an address or a name to listen on, such as 127.0.0.1")]
 HostName = Annotated[
     str,
     Meta(
@@ -51,7 +52,7 @@ UNNAMED = "default"
 
 
 class ServerConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    host: str = "127.0.0.1"
+    host: Host = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65_535)] = 8420
     unknown_model: Literal["default", "reject", "pass"] = "default"
     max_body: Annotated[int, Meta(ge=1, le=2**40)] = 32 * 1024 * 1024

@@ -70,6 +70,14 @@ def test_what_is_a_command(text: str, command: Any) -> None:
     assert parse(text) == command
 
 
+def test_a_list_that_ends_early_says_so_and_an_ambiguous_name_tells_what_to_say(client: httpx.Client) -> None:
+    for number in range(11):
+        ask(client, "hello", conversation=f"plan-{number}")
+    assert "There are more" in say(client, "/list")["text"]
+    assert "There are more" not in say(client, "/list plan-10")["text"]
+    assert "/resume one of them by its id or its whole name:\n\n- plan-10 " in say(client, "/resume plan")["text"]
+
+
 def test_a_list_in_which_nothing_matches_says_so(client: httpx.Client, talk: str) -> None:
     assert say(client, "/list nosuchword", talk)["text"] == "Nothing was found."
 

@@ -55,6 +55,7 @@ def test_failures_are_told_with_their_commonest_reason() -> None:
 
 def test_an_index_that_lags_is_told_and_one_that_is_broken_can_be_mended() -> None:
     assert check("search", unindexed=3, unindexed_age=1.0).state == "ok"
+    assert check("search", unindexed=1, unindexed_age=1.0).says == "1 turn is about to be indexed."
     assert check("search", unindexed=3, unindexed_age=LONG + 1).state == "warning"
     assert check("search", unindexed=3, unindexed_age=LONG + 1, running=False).state == "ok"
     assert (check("search", search="broken").state, check("search", search="broken").fix) == ("problem", "search")

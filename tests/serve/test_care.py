@@ -220,6 +220,27 @@ def test_modes_and_a_stale_address_are_found_and_mended_only_on_purpose(serve: S
     assert diagnosed(home, {}, "--fix").json["fixed"] == []
 
 
+def test_modes_that_keep_others_out_are_not_said_to_let_them_in(serve: Serve, home: Path) -> None:
+    """A key that its owner only reads is in order; a home that nobody writes to is not, and why is told."""
+    serve().kill()
+    home.chmod(0o500)
+    (home / "key").chmod(0o400)
+    said = diagnosed(home, {})
+    assert [state(said, name) for name in ("home", "key")] == ["problem", "ok"]
+    assert "0500: nothing can be written there" in says(said, "home")
+    assert "others may" not in said.out
+    assert state(diagnosed(home, {}, "--fix"), "home") == "ok"
+
+
+def test_the_doctor_tells_what_is_no_gateway_from_one() -> None:
+    """As other commands do; and the key is not shown to it."""
+    with provider() as (url, heard):
+        said = legato(Path("/nonexistent"), "doctor", "--json", "--offline", env={"LEGATO_URL": f"{url}/v1"})
+    assert state(said, "gateway") == "problem"
+    assert f"What answers at {url} is no Legato gateway" in says(said, "gateway")
+    assert {key for _, key in heard} <= {"", "Bearer "}
+
+
 def test_a_home_whose_own_key_was_revoked_starts_and_says_how_to_get_another(
     serve: Serve, home: Path, settings: Env
 ) -> None:

@@ -1,6 +1,7 @@
 """The commands of a script or an administrator: over a gateway that runs, or over a private one when none does."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -114,8 +115,8 @@ def test_whoever_leaves_ask_stops_the_turn(told_a_tale: tuple[Server, "subproces
     """As Ctrl-C does in a chat: nobody waits for it any more."""
     server, asking = told_a_tale
     asking.send_signal(signal.SIGINT)
-    asking.communicate(timeout=BOUND)
-    assert asking.returncode == 1
+    _, told = asking.communicate(timeout=BOUND)
+    assert (asking.returncode, told) == (130, b"\n")
     assert server.logged("turn ended", 1)[-1]["status"] == "cancelled"
 
 
@@ -191,6 +192,24 @@ def test_the_command_is_also_a_module() -> None:
     command = [sys.executable, "-m", "legato", "ls", "--help"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=BOUND, env=environment(), check=False)
     assert (done.returncode, done.stdout.startswith("Usage: legato ls")) == (0, True)
+
+
+def test_ctrl_c_while_the_command_is_loaded_is_no_traceback(tmp_path: Path) -> None:
+    """It ends as any program does that Ctrl-C ends; a shell tells it by 130."""
+    (tmp_path / "click.py").write_text("import sys\nprint('loading', flush=True)\nsys.stdin.read()\n")
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    with subprocess.Popen(
+        [sys.executable, "-m", "legato", "ls"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment({"PYTHONPATH": path}),
+    ) as loading:
+        assert loading.stdout is not None
+        assert loading.stdout.readline() == b"loading\n"
+        loading.send_signal(signal.SIGINT)
+        _, told = loading.communicate(timeout=BOUND)
+    assert (loading.returncode, told) == (-signal.SIGINT, b"")
 
 
 def test_without_a_gateway_a_private_one_serves_the_command(home: Path) -> None:
@@ -314,6 +333,14 @@ def test_a_gateway_under_a_path_is_asked_there(tmp_path: Path, path: str) -> Non
     assert set(asked) == {path.rstrip("/").removesuffix("/v1") + "/v1/conversations"}
 
 
+def test_a_wrong_path_is_told_with_what_named_it(serve: Serve, home: Path) -> None:
+    url = f"{serve().url}/nowhere"
+    for command in (("ls",), ("doctor", "--offline")):
+        said = legato(home, *command, env={"LEGATO_URL": url})
+        assert said.code == 1
+        assert f"There is no gateway at {url}. Check the path in LEGATO_URL." in said.out + said.err
+
+
 def test_conversations_are_listed_shown_found_renamed_forked_bound_compacted_exported_and_removed(
     serve: Serve, home: Path
 ) -> None:
@@ -368,6 +395,34 @@ def test_a_name_that_means_nothing_or_too_much_is_told_with_what_is_near(serve: 
     assert unknown.code == 1
     assert "Holiday in Rome" in unknown.err
     assert len(legato(home, "ls", "--json").json) == 2
+
+
+def test_a_title_is_taken_away_and_one_that_is_too_long_is_told(serve: Serve, home: Path) -> None:
+    serve().say("hello")
+    legato(home, "rename", "talk", "Greetings")
+    assert legato(home, "rename", "talk", "").out.endswith(" has no title any more.\n")
+    long = legato(home, "rename", "talk", "x" * 501)
+    assert (long.code, long.err) == (1, "legato: A title has at most 500 characters; this one has 501.\n")
+
+
+def test_a_list_that_ends_early_says_so(serve: Serve, home: Path) -> None:
+    server = serve()
+    for name in ("one", "two", "three"):
+        server.say(f"hello {name}", name)
+    said = legato(home, "ls", "-n", "2")
+    assert len(said.out.splitlines()) == 2
+    assert said.err == "These are the newest 2; there are more, which -n NUMBER lists.\n"
+    assert len(legato(home, "ls", "-n", "2", "--json").json) == 2
+    assert legato(home, "ls", "-n", "3").err == ""
+    found = legato(home, "search", "hello", "-n", "1")
+    assert (len(found.out.splitlines()), "there are more" in found.err) == (1, True)
+
+
+def test_one_and_everything_cannot_both_be_meant(serve: Serve, home: Path) -> None:
+    serve().say("hello")
+    for command in ("export", "purge"):
+        said = legato(home, command, "talk", "--all")
+        assert (said.code, "give one of them" in said.err) == (1, True)
 
 
 def test_keys_are_made_listed_used_and_revoked(serve: Serve, home: Path) -> None:
@@ -644,14 +699,14 @@ def test_a_file_that_cannot_be_written_or_read_is_told(serve: Serve, home: Path,
 def test_what_others_wrote_changes_no_terminal(serve: Serve, home: Path) -> None:
     """A conversation is one row of a list, whatever its title. A file or a program gets what was written."""
     server = serve()
-    nasty = "red \x1b]0;mine\x07\x9b2J, done"
+    nasty = "red \x1b]0;mine\x07\x9b2J \u202eright\u2066, done"
     server.say(f"reply only {nasty}")
     legato(home, "rename", "talk", f"one\n{nasty}")
     settings = environment({"LEGATO_HOME": str(home), "TERM": "xterm"})
     for command in (["ls"], ["show", "talk"], ["search", "done"], ["ask", "-r", "talk", f"reply only {nasty}"]):
         seen = _on_a_terminal(command, settings)
         assert "␛]0;mine␇" in seen
-        assert not any(harm in seen for harm in ("\x1b]", "\x07", "\x9b"))
+        assert not any(harm in seen for harm in ("\x1b]", "\x07", "\x9b", "\u202e", "\u2066"))
     assert len(legato(home, "ls").out.splitlines()) == 1
     assert legato(home, "ask", f"reply only {nasty}").out == f"{nasty}\n"
 

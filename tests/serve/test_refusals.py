@@ -276,6 +276,8 @@ def test_an_address_that_is_none_is_told(home: Path, url: str) -> None:
     code, said = run("ls", env={"LEGATO_HOME": str(home), "LEGATO_URL": url})
     assert (code, "Traceback" in said) == (1, False)
     assert "is no address of a gateway" in said
+    code, said = run("config", "check", env={"LEGATO_HOME": str(home), "LEGATO_URL": url})
+    assert (code, "is no address of a gateway" in said) == (1, True)
 
 
 def contents(home: Path) -> dict[str, bytes]:

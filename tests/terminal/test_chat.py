@@ -242,6 +242,19 @@ def test_ctrl_z_suspends_the_chat_and_fg_brings_it_back(serve: Serve, terminal: 
     shell.answered("hello there")
 
 
+def test_a_conversation_with_a_name_is_come_back_to_by_it(serve: Serve, terminal: Open) -> None:
+    """And /help tells what only a chat has."""
+    serve().say("hello", "my-project")
+    chat = terminal("-r", "my-project")
+    chat.until("── my-project")
+    chat.say("/help")
+    chat.until("• /quit: leave this chat")
+    chat.until("• //text: say a text that begins with a slash")
+    chat.type(CTRL_D)
+    assert chat.end() == 0
+    assert "Come back with: legato -r my-project\n" in chat.shown
+
+
 def test_new_begins_another_conversation_and_resume_comes_back_with_a_recap(serve: Serve, terminal: Open) -> None:
     server = serve()
     chat = terminal()

@@ -19,6 +19,9 @@ from legato.store.files import written
 Row = dict[str, Any]
 
 SHOWN, MOST = 50, 1_000_000
+LONGEST = 500
+"""Characters of a title."""
+
 NAMED = 5
 """Damaged lines that are told one by one."""
 
@@ -91,7 +94,8 @@ def list_conversations(
 ) -> None:
     with gateway(home) as client:
         most = limit or (MOST if everything else SHOWN)
-        rows = _listed(client, most, kind=kind or (None if everything else TALK), q=query)
+        rows = _listed(client, most + 1, kind=kind or (None if everything else TALK), q=query)
+        more, rows = len(rows) > most, rows[:most]
         ran = not (rows or query or kind or everything) and bool(_listed(client, 1))
     if as_json:
         _print(rows)
@@ -106,6 +110,8 @@ def list_conversations(
         nothing = "There is no conversation yet."
     if not rows:
         click.echo(nothing, err=True)
+    if more:
+        click.echo(f"These are the newest {most}; there are more, which -n NUMBER lists.", err=True)
 
 
 def show(home: Path | None, what: str, *, as_json: bool) -> None:
@@ -136,7 +142,8 @@ def _text(content: str | list[Row]) -> str:
 
 def search(home: Path | None, query: str, *, limit: int, as_json: bool) -> None:
     with gateway(home) as client:
-        hits = client.get("/v1/search", q=query, limit=limit)["data"]
+        hits = client.get("/v1/search", q=query, limit=min(limit + 1, 100))["data"]
+    more, hits = len(hits) > limit, hits[:limit]
     if as_json:
         _print(hits)
         return
@@ -144,13 +151,17 @@ def search(home: Path | None, query: str, *, limit: int, as_json: bool) -> None:
         click.echo(f"{hit['conversation']}  {_when(hit['created_at'])}  {one_line(hit['snippet'])}")
     if not hits:
         click.echo("Nothing was found.", err=True)
+    if more:
+        click.echo(f"These are the newest {limit}; there are more, which -n NUMBER lists.", err=True)
 
 
 def rename(home: Path | None, what: str, title: str) -> None:
+    if len(title) > LONGEST:
+        raise BadInput(f"A title has at most {LONGEST} characters; this one has {len(title)}.")
     with gateway(home) as client:
         conversation = resolve(client, what)
         client.patch(path_of("api", "sessions", conversation["id"]), {"title": title})
-    click.echo(f"{conversation['id']} is now called {title!r}.")
+    click.echo(f"{conversation['id']} {f'is now called {title!r}' if title else 'has no title any more'}.")
 
 
 def remove(home: Path | None, what: str) -> None:
@@ -183,8 +194,7 @@ def restore(home: Path | None, what: str | None, *, as_json: bool) -> None:
 
 def purge(home: Path | None, what: str | None, *, everything: bool, yes: bool) -> None:
     """Let nothing be left of a conversation, or of the whole trash."""
-    if (what is None) == (not everything):
-        raise BadInput("Say which conversation, or --all for everything that is in the trash.")
+    _one_of_both(what, everything, "everything that is in the trash")
     with gateway(home) as client:
         rows = _trash(client) if what is None else [_to_purge(client, what, asked=not yes and sys.stdin.isatty())]
         if rows and not yes:
@@ -205,6 +215,13 @@ def purge(home: Path | None, what: str | None, *, everything: bool, yes: bool) -
     if gone:
         click.echo(_choices(list(gone.values())))
     click.echo(f"{len(gone)} {'conversation is' if len(gone) == 1 else 'conversations are'} gone for good.")
+
+
+def _one_of_both(what: str | None, everything: bool, meaning: str) -> None:
+    if what is None and not everything:
+        raise BadInput(f"Say which conversation, or --all for {meaning}.")
+    if what is not None and everything:
+        raise BadInput(f"{what!r} is one conversation, --all is {meaning}: give one of them.")
 
 
 def _purge(client: Client, rows: list[Row]) -> None:
@@ -307,8 +324,7 @@ def export(
     home: Path | None, what: str | None, *, everything: bool, form: str | None, output: Path | None, force: bool
 ) -> None:
     """A conversation, or all of them, to a file or to standard output."""
-    if (what is None) == (not everything):
-        raise BadInput("Say which conversation, or --all for everything.")
+    _one_of_both(what, everything, "everything")
     form = form or (FORMS.get(output.suffix, "jsonl") if output else "jsonl")
     if everything and form != "jsonl":
         raise BadInput("Everything at once is exported as JSON lines; leave --format out.")
@@ -376,13 +392,17 @@ def _tell_import(report: Row, of: str) -> None:
         for name in row.get("lost_names", ()):
             click.echo(f"{of}{row['id']}: its name {name!r} means another conversation here.", err=True)
         if row.get("lost_entries"):
-            click.echo(f"{of}{row['id']}: {row['lost_entries']} entries were lost; a note stands for each.", err=True)
+            click.echo(f"{of}{row['id']}: {_lost(row['lost_entries'])}", err=True)
     for row in _refused(report):
         click.echo(f"{of}{row['id']}: not imported. {row['why']}", err=True)
     for line in report["damaged"][:NAMED]:
         click.echo(f"{of}line {line['line']} is damaged: {line['why']}", err=True)
     if (more := len(report["damaged"]) - NAMED + report["omitted"]) > 0:
         click.echo(f"{of}and {more} more damaged {'line' if more == 1 else 'lines'}", err=True)
+
+
+def _lost(count: int) -> str:
+    return "1 entry was lost; a note stands for it." if count == 1 else f"{count} entries were lost; a note for each."
 
 
 def _refused(report: Row) -> list[Row]:

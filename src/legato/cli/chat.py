@@ -9,6 +9,7 @@ only leaving is ours.
 import asyncio
 import os
 import re
+import shlex
 import signal
 import sys
 import time
@@ -35,6 +36,8 @@ COMMAND = re.compile(r"/[A-Za-z]+(\s|$)")
 LEAVE = ("/quit", "/exit")
 NAMING = re.compile(r"/(?:resume|bind)\s+(.*)$", re.DOTALL | re.IGNORECASE)
 WISH = re.compile(r"/model(?:\s+(.*?))?\s*", re.DOTALL | re.IGNORECASE)
+HELP = re.compile(r"/help\s*", re.IGNORECASE)
+OURS = "\n- `/quit`: leave this chat\n- `//text`: say a text that begins with a slash"
 RECAP_ITEMS = 100
 PATIENCE = 60.0
 SECOND = 1.0
@@ -119,7 +122,9 @@ class Chat:
         """What the person needs to know on leaving."""
         lines = [f"Not sent: {sent.text}" for sent in self._waiting if sent.turn is None]
         if self._conversation is not None:
-            lines.append(f"Come back with: legato -r {self._conversation}")
+            name = self._standing.name
+            known = name if name and plain(name) == name and name[0] != "-" else self._conversation
+            lines.append(f"Come back with: legato -r {shlex.quote(known)}")
         if self._telling.turn is not None and self._way.owner:
             lines.append("The answer is being finished; Ctrl-C leaves it for the next time.")
         return lines
@@ -230,6 +235,8 @@ class Chat:
             self._model, self._standing.model = None, wish[1]  # who was wished for at the start answers no longer
         self._spawn(self._learn_names())
         self._screen.print(self._telling.said(sent.text, OWN))
+        if HELP.fullmatch(sent.text):
+            answer["text"] += OURS
         if answer["text"]:
             self._screen.print(["", *self._paint.markdown(plain(answer["text"]))])
         if answer["turn"]:

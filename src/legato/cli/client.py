@@ -124,13 +124,24 @@ class Client:
         if left:
             raise StoreUnavailable(f"The gateway at {self.url} left before it had sent everything.")
 
-    def alive(self) -> bool:
-        """Whether somebody answers there; the key is not shown to whoever that is."""
+    def greet(self) -> None:
+        """Make sure that a gateway answers there; the key is not shown to whoever that is."""
+        with Client(self.url, "")._asked("GET", "/healthz", timeout=QUICK) as response:
+            told = response.read()
         try:
-            with Client(self.url, "")._asked("GET", "/healthz", timeout=QUICK) as response:
-                return bool(json.loads(response.read()).get("status") == "ok")
-        except (OSError, http.client.HTTPException, ValueError, AttributeError, LegatoError):
+            healthy = json.loads(told)["status"] == "ok"
+        except (ValueError, KeyError, TypeError):
+            healthy = False
+        if not healthy:
+            raise StoreUnavailable(f"What answers at {self.url} is no Legato gateway. Check LEGATO_URL.")
+
+    def alive(self) -> bool:
+        """Whether one answers."""
+        try:
+            self.greet()
+        except LegatoError:
             return False
+        return True
 
     def _json(
         self,
@@ -172,17 +183,13 @@ class Client:
     def _refused(self, status: int, error: dict[str, Any]) -> Refused:
         if status == 401 and self._source:
             error = {**error, "message": f"The gateway at {self.url} does not know the key {self._source}"}
+        if status == 404 and urlsplit(self.url).path and str(error.get("message")).startswith("There is no such route"):
+            error = {**error, "message": f"There is no gateway at {self.url}. Check the path in LEGATO_URL."}
         return Refused(status, error)
 
     def _connection(self, timeout: float | None) -> http.client.HTTPConnection:
-        try:
-            parts = urlsplit(self.url)
-            host, port = parts.hostname, parts.port
-        except ValueError:
-            host = None
-        if not host or parts.scheme not in ("http", "https"):
-            raise BadConfig(f"{self.url!r} is no address of a gateway; one looks like http://127.0.0.1:8420.")
-        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        scheme, host, port = parsed(self.url)
+        kind = http.client.HTTPSConnection if scheme == "https" else http.client.HTTPConnection
         return kind(host, port, timeout=timeout)
 
     def _under(self, path: str) -> str:
@@ -224,6 +231,18 @@ class Following:
     def close(self) -> None:
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
+
+
+def parsed(url: str) -> tuple[str, str, int | None]:
+    """The scheme, host and port of a gateway's address."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host = None
+    if not host or parts.scheme not in ("http", "https"):
+        raise BadConfig(f"{url!r} is no address of a gateway; one looks like http://127.0.0.1:8420.")
+    return parts.scheme, host, port
 
 
 def path_of(*parts: str) -> str:

@@ -145,8 +145,9 @@ def _home(home: Path) -> Iterator[Check]:
     mode = stat.S_IMODE(found.st_mode)
     if found.st_uid != os.getuid():
         yield Check("home", "problem", f"{home} belongs to another user.", "Run as its owner, or choose another home.")
-    elif mode != 0o700:
-        says = f"{home} has mode {mode:04o}: others may look into it."
+    elif mode & 0o077 or mode & 0o700 != 0o700:
+        why = "others may look into it" if mode & 0o077 else "nothing can be written there"
+        says = f"{home} has mode {mode:04o}: {why}."
         yield Check("home", "problem", says, f"`chmod 700 {home}`, or `legato doctor --fix`.", HOME_MODE)
     else:
         yield Check("home", "ok", f"{home} is yours alone.")
@@ -161,7 +162,7 @@ def _key(path: Path) -> Check:
     except LegatoError as error:
         return Check("key", "problem", error.message)
     mode = stat.S_IMODE(path.stat().st_mode)
-    if mode != 0o600:
+    if mode & 0o077:
         says = f"{path} has mode {mode:04o}: others may use your key."
         return Check("key", "problem", says, f"`chmod 600 {path}`, or `legato doctor --fix`.", KEY_MODE)
     return Check("key", "ok", "The key file is yours alone.")
@@ -195,9 +196,10 @@ def _address(config: Config, gateway: Client | None) -> Iterator[Check]:
 
 def _asked(gateway: Client) -> Iterator[Check]:
     """What a gateway says of itself and of its store."""
-    if not gateway.alive():
-        advice = "Check LEGATO_URL, and that it runs."
-        yield Check("gateway", "problem", f"The gateway at {gateway.url} does not answer.", advice)
+    try:
+        gateway.greet()
+    except LegatoError as error:
+        yield Check("gateway", "problem", error.message)
         return
     try:
         gateway.get("/readyz")

@@ -1,5 +1,6 @@
 """`legato`: the commands. What a command needs is imported when it runs, so that `--help` is instant."""
 
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,9 +13,12 @@ from legato.errors import LegatoError
 
 Command = Callable[..., Any]
 
+INTERRUPTED = 128 + signal.SIGINT
+"""The exit code of what Ctrl-C has ended, as shells count."""
+
 
 class Commands(click.Group):
-    """Errors of ours are told in a sentence, not in a traceback."""
+    """Errors of ours are told in a sentence, not in a traceback; Ctrl-C needs none."""
 
     def invoke(self, ctx: click.Context) -> object:
         try:
@@ -22,6 +26,9 @@ class Commands(click.Group):
         except LegatoError as error:
             click.echo(f"legato: {error.message}", err=True)
             sys.exit(1)
+        except KeyboardInterrupt:
+            click.echo(err=True)  # behind the ^C
+            sys.exit(INTERRUPTED)
 
 
 home_option = click.option(

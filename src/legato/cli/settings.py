@@ -10,6 +10,7 @@ import click
 import msgspec
 
 from legato.app import prove
+from legato.cli.client import parsed
 from legato.config import Config, Origins, load, unheeded
 
 SECRETS = ("key", "api_key", "url", "token", "secret")
@@ -29,8 +30,10 @@ def show(home: Path | None, *, as_json: bool) -> None:
 
 
 def check(home: Path | None) -> None:
-    """Fail unless the gateway could start with this."""
+    """Fail unless the gateway could start with this, and commands find it."""
     config, _ = load(home)
+    if config.client.url:
+        parsed(config.client.url)
     asyncio.run(prove(config))
     for variable, near in unheeded().items():
         click.echo(f"legato: {variable} sets nothing.{f' Did you mean {near}?' if near else ''}", err=True)

@@ -18,13 +18,15 @@ class Standing:
 
     def __init__(self, title: str = "", model: str = "") -> None:
         self._title, self.model = title, model
+        self.name = ""
         self._tokens, self._context = 0, 0.0
         self._trouble = ""
 
     async def learn(self, line: Line, conversation: str, turn: str | None) -> None:
         """Look again, after this turn has ended."""
         try:
-            self._title = care.called(await described(line, conversation))
+            row = await described(line, conversation)
+            self._title, self.name = care.called(row), row["name"] or ""
             usage = await line.ask(lambda client: client.get(path_of("v1", "conversations", conversation, "usage")))
             self._tokens = usage["total_tokens"]
             if turn is not None:

@@ -144,7 +144,8 @@ async def _resume(desk: Desk, what: str) -> Reply:
         near = f" The nearest are:\n\n{_listed(meant.found)}" if meant.found else ""
         raise UnknownHandle(f"There is no conversation {what!r}.{near}")
     if len(meant.found) > 1:
-        return desk.stays(f"{what!r} may mean any of these; say more:\n\n{_listed(meant.found)}")
+        choose = "/resume one of them by its id or its whole name"
+        return desk.stays(f"{what!r} may mean any of these; {choose}:\n\n{_listed(meant.found)}")
     return await _gone_to(desk, meant.found[0].conversation)
 
 
@@ -288,9 +289,10 @@ async def _model(desk: Desk, name: str) -> Reply:
 
 
 async def _list(desk: Desk, query: str) -> Reply:
-    found = await desk.gateway.conversations(desk.principal, SHOWN, query=query or None)
+    found = await desk.gateway.conversations(desk.principal, SHOWN + 1, query=query or None)
     nothing = "Nothing was found." if query else "There is no conversation yet."
-    return desk.stays(_listed(await desk.gateway.described(found)) or nothing)
+    more = "\n\nThere are more; `/list TEXT` finds those that contain a text." if len(found) > SHOWN else ""
+    return desk.stays((_listed(await desk.gateway.described(found[:SHOWN])) or nothing) + more)
 
 
 async def _title(desk: Desk, title: str) -> Reply:

@@ -60,12 +60,10 @@ def _search(health: Health, running: bool) -> Check:
         advice = "`legato doctor --fix` rebuilds it; nothing that was said is lost."
         return Check("search", "problem", "The search index is not whole.", advice, REBUILD)
     if figures.unindexed and running and figures.unindexed_age > LONG:
-        says = (
-            f"{figures.unindexed} turns are not in the search index, the oldest for {_seconds(figures.unindexed_age)}."
-        )
+        says = f"{_are(figures.unindexed)} not in the search index, the oldest for {_seconds(figures.unindexed_age)}."
         return Check("search", "warning", says, "It fills itself; look for errors in the gateway's log if it does not.")
     if figures.unindexed:
-        return Check("search", "ok", f"{figures.unindexed} turns are about to be indexed.")
+        return Check("search", "ok", f"{_are(figures.unindexed)} about to be indexed.")
     return Check("search", "ok", "Search knows every turn.")
 
 
@@ -81,6 +79,10 @@ def _owed(health: Health) -> Check:
     )
     advice = "`GET /v1/deliveries` lists yours; `POST /v1/deliveries/{id}/resend` tries one again."
     return Check("deliveries", state, f"Of the answers owed, {says}.", advice)
+
+
+def _are(count: int) -> str:
+    return "1 turn is" if count == 1 else f"{count} turns are"
 
 
 def _turns(count: int) -> str:
