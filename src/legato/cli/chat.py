@@ -210,7 +210,7 @@ class Chat:
             self._model = None
         if self._conversation is None:
             self._go_on_in(answer["conversation"]["id"], START)
-            if self._chosen:
+            if self._chosen and self._model:
                 chosen = {"text": f"/model {self._model}", "conversation": self._conversation}
                 await self._line.post("/v1/commands", chosen, uuid.uuid4().hex)
                 self._model, self._chosen = None, False
