@@ -222,6 +222,7 @@ class Sqlite:
                 outcomes = [self._apart(connection, tx, job) for job, _ in group]
             connection.execute("commit")
         except BaseException:
+            self._look_at = 0.0  # maybe it failed because they are gone
             if connection.in_transaction:
                 connection.execute("rollback")
             raise
