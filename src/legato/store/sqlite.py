@@ -222,7 +222,6 @@ class Sqlite:
                 outcomes = [self._apart(connection, tx, job) for job, _ in group]
             connection.execute("commit")
         except BaseException:
-            self._look_at = 0.0  # maybe it failed because they are gone
             if connection.in_transaction:
                 connection.execute("rollback")
             raise
@@ -321,7 +320,9 @@ class Sqlite:
         return connection
 
     def _translated(self, error: BaseException) -> BaseException:
-        """A driver's error in our words, with what to do."""
+        """A driver's error in our words, with what to do. Maybe it comes of a file that is gone, so that is looked at
+        before anything else is written."""
+        self._look_at = 0.0
         match error:
             case apsw.FullError():
                 advice = "The disk is full. Free some space; nothing that was acknowledged is lost."
