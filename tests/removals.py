@@ -426,6 +426,16 @@ REMOVALS = [
     ),
     Removal(
         FORK,
+        "whoever waited for the row lock sees what was committed meanwhile, whatever isolation the database has",
+        [Change("store/postgres.py", '"default_transaction_isolation": "read committed", ', "")],
+        [
+            "store/test_connections.py::"
+            f"test_whatever_isolation_a_database_has_who_waited_for_another_goes_on[{isolation}]"
+            for isolation in ("repeatable read", "serializable")
+        ],
+    ),
+    Removal(
+        FORK,
         "at the tip it continues",
         [Change(ADMISSION_PY, 'if not waiting and not await tx.run("later_success", **later):', "if waiting is None:")],
         ["store/test_admission.py::test_after_the_tip_a_turn_continues_the_conversation[*]"],

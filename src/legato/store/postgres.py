@@ -41,6 +41,25 @@ AT_ONCE = 20  # hints in a message, which may have 8,000 bytes; an id has at mos
 MIGRATION_LOCK = 0x4C676174
 
 _NAME = "legato"
+
+
+def _setting(**wanted: str) -> str:
+    """A statement that sets these for a session, whatever its role or database has; what the server is too old to know
+    is left out."""
+    rows = ", ".join(f"('{name}', '{value}')" for name, value in wanted.items())
+    return f"""
+        select set_config(name, value, false) from (values {rows}) wanted (name, value)
+        where current_setting(name, true) is not null
+    """
+
+
+_OURS = {"default_transaction_isolation": "read committed", "idle_session_timeout": "0", "transaction_timeout": "0"}
+
+# A transaction awaits nothing but its statements. A process that stands still in one (stopped, cut off) must not hold
+# its locks: others go on after this time, or look what it is that they wait for.
+_SHORT = _setting(**_OURS, idle_in_transaction_session_timeout="5s", lock_timeout="5s", statement_timeout="30s")
+_LONG = _setting(**_OURS, idle_in_transaction_session_timeout="0", lock_timeout="0", statement_timeout="0")
+
 _END_STALLED = f"""
     select pg_terminate_backend(pid) from pg_stat_activity
     where datname = current_database() and usename = current_user and application_name = '{_NAME}'
@@ -110,7 +129,7 @@ class Postgres:
                 timeout=10,
                 command_timeout=60,
                 reset=_no_reset,
-                init=_impatient,
+                init=_as_ours,
                 server_settings={"application_name": _NAME},
             )
         except _NO_ENTRY as error:
@@ -195,7 +214,7 @@ class Postgres:
     async def _alone(self) -> AsyncIterator[Any]:
         """A connection for something that may take long."""
         try:
-            connection = await asyncpg.connect(self._url, timeout=10)
+            connection = await _connect(self._url)
         except _NO_ENTRY as error:
             raise _cannot_reach(self._url, error) from error
         try:
@@ -240,7 +259,7 @@ class Postgres:
         """One listening connection a process; when it breaks, polling goes on until it is back."""
         while True:
             with contextlib.suppress(*_UNREACHABLE, asyncpg.PostgresError, TimeoutError):
-                connection = await asyncpg.connect(self._url, timeout=10)
+                connection = await _connect(self._url)
                 broken = asyncio.Event()
                 connection.add_termination_listener(lambda _, broken=broken: broken.set())
                 try:
@@ -297,12 +316,19 @@ async def _migrate_among_others(connection: Any) -> None:
         await asyncio.sleep(random.uniform(0, 0.1 * attempt))
 
 
-async def _impatient(connection: Any) -> None:
-    """A transaction awaits nothing but its statements. A process that stands still in one (stopped, cut off) must not
-    hold its locks: others go on after this time, or look what it is that they wait for."""
-    await connection.execute("set idle_in_transaction_session_timeout = '5s'")
-    await connection.execute("set lock_timeout = '5s'")
-    await connection.execute("set statement_timeout = '30s'")
+async def _as_ours(connection: Any) -> None:
+    await connection.execute(_SHORT)
+
+
+async def _connect(url: str) -> Any:
+    """A connection that is not of the pool, for something that may take long."""
+    connection = await asyncpg.connect(url, timeout=10)
+    try:
+        await connection.execute(_LONG)
+    except BaseException:
+        connection.terminate()
+        raise
+    return connection
 
 
 async def _no_reset(_connection: object) -> None:

@@ -1,0 +1,122 @@
+"""How a node uses its connections to PostgreSQL: what its role or database has set for itself changes nothing, and one
+thing that is locked holds up nothing else."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+from acts import BOUND, interleave, start, submission
+
+from conftest import open_database
+from golden import raw
+from legato.domain.handles import Slug
+from legato.store import admission
+from legato.store.database import Database, Tx
+from legato.store.postgres import Postgres
+
+WORK = Slug("work")
+LISTENS = "select 1 from pg_stat_activity where datname = current_database() and query ilike 'listen%'"
+WAITS = "select 1 from pg_locks where not granted"
+
+
+def settled(url: str, **settings: str) -> str:
+    """The statements that give a database settings of its own, for everyone who connects from now on."""
+    name = url.split("/")[3].split("?")[0]
+    return ";".join(f"alter database {name} set {setting} = '{value}'" for setting, value in settings.items())
+
+
+@asynccontextmanager
+async def locked(url: str, what: str) -> AsyncIterator[Any]:
+    """Somebody else holds something, inside."""
+    holder = await asyncpg.connect(url)
+    try:
+        async with holder.transaction():
+            await holder.execute(what)
+            yield holder
+    finally:
+        await holder.close()
+
+
+# -- what the role or the database has set
+
+
+@pytest.mark.parametrize("isolation", ["repeatable read", "serializable"])
+async def test_whatever_isolation_a_database_has_who_waited_for_another_goes_on(pg_ready: str, isolation: str) -> None:
+    """It sees what the other has committed, and is not run again."""
+    await raw.execute(pg_ready, settled(pg_ready, default_transaction_isolation=isolation))
+    crowd: list[Database] = [await open_database(pg_ready), await Postgres.open(pg_ready)]
+    await start(crowd[0], WORK, "one")
+    runs = []
+
+    async def first(tx: Tx) -> int:
+        return (await admission.admit(tx, submission(WORK, "two"), None)).turn.n
+
+    async def second(tx: Tx) -> int:
+        runs.append("second")
+        return (await admission.admit(tx, submission(WORK, "three"), None)).turn.n
+
+    try:
+        assert await interleave(crowd, first, second, at=["draw_turn"]) == [2, 3]
+        assert runs == ["second"]
+    finally:
+        for db in crowd:
+            await db.close()
+
+
+@pytest.mark.parametrize("isolation", ["repeatable read", "serializable"])
+async def test_whatever_isolation_a_database_has_processes_that_start_at_once_all_start(
+    pg_url: str, isolation: str
+) -> None:
+    """One of them makes the tables, and the others see them."""
+    await raw.execute(pg_url, settled(pg_url, default_transaction_isolation=isolation))
+    opened = await asyncio.gather(*(Postgres.open(pg_url, connections=2) for _ in range(6)), return_exceptions=True)
+    assert [type(db) for db in opened] == [Postgres] * 6
+    for db in opened:
+        assert isinstance(db, Postgres)
+        await db.close()
+
+
+async def test_a_backup_and_a_scrub_may_take_longer_than_a_statement_may_by_default(
+    pg_ready: str, tmp_path: Path
+) -> None:
+    """Each waits for a table for longer than the database lets statements take, and then gets through."""
+    db = await open_database(pg_ready)
+    await start(db, WORK, "one")
+    await raw.execute(pg_ready, settled(pg_ready, statement_timeout="100ms", lock_timeout="100ms"))
+    try:
+        for table, work in (("turns", db.backup(tmp_path / "backup")), ("previews", db.scrub())):
+            async with locked(pg_ready, "set statement_timeout = 0") as holder:
+                await holder.execute(f"lock table {table} in access exclusive mode")
+                working = asyncio.create_task(work)
+                async with asyncio.timeout(BOUND):
+                    while not await holder.fetch(WAITS):
+                        assert not working.done(), await working
+                with pytest.raises(asyncpg.QueryCanceledError):
+                    await raw.rows(pg_ready, "select pg_sleep(60)")
+            await asyncio.wait_for(working, BOUND)
+        assert (tmp_path / "backup").exists()
+    finally:
+        await db.close()
+
+
+async def test_a_node_that_has_nothing_to_do_is_not_cut_off(pg_ready: str) -> None:
+    """The database ends sessions that are idle: another that came later is gone, and those of the node are there."""
+    await raw.execute(pg_ready, settled(pg_ready, idle_session_timeout="200ms"))
+    ours = "select pid from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid() order by 1"
+    db = await Postgres.open(pg_ready)
+    other, gone = await asyncpg.connect(pg_ready), asyncio.Event()
+    try:
+        async with asyncio.timeout(BOUND):
+            while len(await other.fetch(LISTENS)) < 1:
+                pass
+        before = await other.fetch(ours)
+        other.add_termination_listener(lambda _: gone.set())
+        await asyncio.wait_for(gone.wait(), BOUND)
+        assert await raw.rows(pg_ready, ours) == [tuple(row) for row in before]
+    finally:
+        await other.close()
+        await db.close()
