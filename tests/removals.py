@@ -222,6 +222,12 @@ REMOVALS = [
     ),
     Removal(
         ONE,
+        "a lease is renewed whatever else of its node waits",
+        [Change("engine/worker.py", "self._db.urgent(nodes.renew", "self._db.write(nodes.renew")],
+        ["engine/test_lifecycle.py::test_a_conversation_that_is_locked_for_longer_than_a_lease_takes_no_turn_away"],
+    ),
+    Removal(
+        ONE,
         "the index, and that the running turn comes first and its living node is asked",
         [
             *NO_RUNNING_INDEX,

@@ -110,9 +110,11 @@ class _CutOff:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._db, name)
 
+    async def urgent(self, transaction: Any, /, *args: Any, **kwargs: Any) -> Any:
+        assert transaction is nodes.renew
+        raise StoreUnavailable("The renewal did not get through.")
+
     async def write(self, transaction: Any, /, *args: Any, **kwargs: Any) -> Any:
-        if transaction is nodes.renew:
-            raise StoreUnavailable("The renewal did not get through.")
         try:
             return await self._db.write(transaction, *args, **kwargs)
         except LegatoError as error:

@@ -93,6 +93,7 @@ class Rooms:
         """A process dies: from this moment on it writes nothing, gives nothing back, and its lease is not renewed."""
         if isinstance(app.db, Postgres):
             app.db._pool.terminate()
+            app.db._own.terminate()
         else:
             await app.db.close()
         await self.close(app)

@@ -400,6 +400,40 @@ async def test_a_table_that_is_locked_for_longer_than_a_lease_takes_no_turn_away
     assert len(model.requests) == 1
 
 
+async def test_a_conversation_that_is_locked_for_longer_than_a_lease_takes_no_turn_away(shared: Rooms) -> None:
+    """Whoever writes to it waits on the only connection of the node; its other turn goes on there."""
+    model = Scripted()
+    here = await shared.open(model, worker_lease=ROOMY, database_connections=1)
+    locked = await say(here, "one", Slug("locked"))
+    (await model.asked()).finish("1")
+    await ended(here, locked)
+    turn = await say(here, "one")
+    asked = await model.asked()
+    there = await shared.open(model, worker_lease=ROOMY)
+    locking = await asyncpg.connect(shared.url)
+    lease = "select lease_until - extract(epoch from clock_timestamp()) from nodes where id = $1"
+    begun = "select clock_timestamp() > now() + $1 * interval '1 second'"
+    writing: list[asyncio.Task[Turn]] = []
+    try:
+        async with locking.transaction():
+            await locking.execute("select 1 from conversations where id = $1 for update", locked.conversation_id)
+            writing = [asyncio.create_task(here.gateway.submit(submission(f"{i}", Slug("locked")))) for i in range(20)]
+
+            async def outlasted() -> bool:
+                assert await locking.fetchval(lease, here.worker.node) > 0
+                return bool(await locking.fetchval(begun, 1.5 * ROOMY))
+
+            await until(outlasted)
+    finally:
+        await locking.close()
+    model.reply = echo
+    asked.finish("1")
+    assert (await ended(there, turn)).status == "done"
+    assert [request.items[-1] for request in model.requests].count(message("one")) == 2
+    for written in await within(asyncio.gather(*writing)):
+        assert (await ended(there, written)).status == "done"
+
+
 async def test_a_turn_that_kills_every_process_is_given_up(rooms: Rooms) -> None:
     """After so many processes died in it without progress the turn fails with that name, and the next one answers."""
     app = await rooms.open(worker_concurrency=0, worker_max_attempts=3)

@@ -9,16 +9,17 @@ from typing import Any
 
 import asyncpg
 import pytest
-from acts import BOUND, interleave, start, submission
+from acts import BOUND, N1, admit, interleave, start, submission, talk
 
-from conftest import open_database
+from conftest import ALICE, open_database
 from golden import raw
 from legato.domain.handles import Slug
-from legato.store import admission
+from legato.errors import StoreUnavailable
+from legato.store import admission, directory, nodes, postgres
 from legato.store.database import Database, Tx
 from legato.store.postgres import Postgres
 
-WORK = Slug("work")
+WORK, PLAY = Slug("work"), Slug("play")
 LISTENS = "select 1 from pg_stat_activity where datname = current_database() and query ilike 'listen%'"
 WAITS = "select 1 from pg_locks where not granted"
 
@@ -119,4 +120,70 @@ async def test_a_node_that_has_nothing_to_do_is_not_cut_off(pg_ready: str) -> No
         assert await raw.rows(pg_ready, ours) == [tuple(row) for row in before]
     finally:
         await other.close()
+        await db.close()
+
+
+# -- what is locked, and who waits
+
+
+async def test_writers_that_wait_for_one_conversation_hold_up_no_other(
+    pg_ready: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody else holds it; twenty wait on a node with two connections, and another conversation is written to. When
+    it is free again all of the twenty get through."""
+    monkeypatch.setattr(postgres, "_SHORT", postgres._SHORT.replace("500ms", "100ms"))
+    db = await Postgres.open(pg_ready, connections=2)
+    await db.write(directory.add_principal, ALICE)
+    kept = await talk(db, WORK)
+    crowd = []
+    try:
+        async with locked(pg_ready, "select 1 from conversations for update") as holder:
+            crowd = [asyncio.create_task(admit(db, WORK, f"number {i}")) for i in range(20)]
+            async with asyncio.timeout(BOUND):
+                while not await holder.fetch(WAITS):
+                    pass
+                assert (await admit(db, PLAY, "elsewhere")).turn.n == 1
+            assert not any(task.done() for task in crowd)
+        admitted = await asyncio.wait_for(asyncio.gather(*crowd), BOUND)
+        assert {a.turn.conversation_id for a in admitted} == {kept.conversation_id}
+        assert sorted(a.turn.n for a in admitted) == list(range(2, 22))
+    finally:
+        await db.close()
+
+
+async def test_what_stays_locked_is_told_in_the_end(pg_ready: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who is next in line, and who never gets there."""
+    monkeypatch.setattr(postgres, "PATIENCE", 0.2)
+    db = await open_database(pg_ready)
+    await talk(db, WORK)
+    try:
+        async with locked(pg_ready, "select 1 from conversations for update"):
+            crowd = asyncio.gather(*(admit(db, WORK) for _ in range(5)), return_exceptions=True)
+            for refused in await asyncio.wait_for(crowd, BOUND):
+                assert isinstance(refused, StoreUnavailable)
+                assert "keeps locked" in refused.message
+        assert (await admit(db, WORK)).turn.n == 2
+    finally:
+        await db.close()
+
+
+async def test_a_node_without_a_free_connection_says_so(pg_ready: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And what to do; a lease is renewed all the same."""
+    monkeypatch.setattr(postgres, "BUSY", 0.2)
+    db = await Postgres.open(pg_ready, connections=1)
+    entered, go = asyncio.Event(), asyncio.Event()
+
+    async def take_long(tx: Tx) -> None:
+        entered.set()
+        await go.wait()
+
+    taking = asyncio.create_task(db.write(take_long))
+    try:
+        await asyncio.wait_for(entered.wait(), BOUND)
+        with pytest.raises(StoreUnavailable, match=r"All 1 connections of this node .* raise database\.connections"):
+            await asyncio.wait_for(db.read(directory.newest, ALICE, 1), BOUND)
+        await asyncio.wait_for(db.urgent(nodes.renew, N1, 9.0), BOUND)
+    finally:
+        go.set()
+        await taking
         await db.close()

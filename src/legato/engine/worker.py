@@ -259,7 +259,7 @@ class Worker:
 
     async def renew(self) -> None:
         """Hold the lease; stop what someone wants stopped; take back what this node holds and does not run."""
-        await self._db.write(nodes.renew, self.node, self._settings.lease)
+        await self._db.urgent(nodes.renew, self.node, self._settings.lease)
         with suppress(TimeoutError):  # the lease is renewed again before what is held can be seen
             async with asyncio.timeout(self._settings.lease / 3):
                 for held in await self._db.read(nodes.held, self.node):

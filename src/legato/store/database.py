@@ -59,6 +59,10 @@ class Database(Protocol):
         """Run a transaction; when this returns, it is durable."""
         ...
 
+    async def urgent(self, transaction: Transaction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """The same for what must not stand behind other work, however much of it waits: a lease."""
+        ...
+
     async def read(self, transaction: Transaction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a transaction that only reads, on one consistent snapshot."""
         ...

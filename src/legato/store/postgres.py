@@ -3,6 +3,9 @@
 Row locks order what races (conversation, then turn); what a schema rule or a deadlock refuses is run again from
 the start, because a transaction has no effect but its statements. Leases use the database's clock. Hints travel
 by LISTEN/NOTIFY, sent after the commit and gathered for a few milliseconds; the tables are the truth.
+
+Whatever is locked, and by whom, holds up only what needs it. Who waits longer than a moment gives its connection back
+and stands in line for one of a few; the node's lease is renewed on a connection of its own.
 """
 
 import asyncio
@@ -11,7 +14,7 @@ import random
 import re
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -31,6 +34,8 @@ T = TypeVar("T")
 
 CHANNEL = "legato"
 MAX_TRIES = 8
+PATIENCE = 40.0  # seconds that a transaction waits for what others have locked
+BUSY = 30.0  # seconds that it waits for a connection
 SCRUBBED = (
     *("conversations", "aliases", "freed_aliases", "turns", "entries", "turn_events", "deliveries", "blobs"),
     *("search_documents", "requests", "previews"),
@@ -57,7 +62,8 @@ _OURS = {"default_transaction_isolation": "read committed", "idle_session_timeou
 
 # A transaction awaits nothing but its statements. A process that stands still in one (stopped, cut off) must not hold
 # its locks: others go on after this time, or look what it is that they wait for.
-_SHORT = _setting(**_OURS, idle_in_transaction_session_timeout="5s", lock_timeout="5s", statement_timeout="30s")
+_SHORT = _setting(**_OURS, idle_in_transaction_session_timeout="5s", lock_timeout="500ms", statement_timeout="30s")
+_IN_LINE = "set local lock_timeout = '5s'"
 _LONG = _setting(**_OURS, idle_in_transaction_session_timeout="0", lock_timeout="0", statement_timeout="0")
 
 _END_STALLED = f"""
@@ -109,9 +115,11 @@ class Postgres:
 
     dialect: Dialect = "postgres"
 
-    def __init__(self, pool: Any, url: str) -> None:
+    def __init__(self, pool: Any, url: str, own: Any = None) -> None:
         self._pool = pool
+        self._own = own  # the one connection that nothing waits on but what is urgent
         self._url = url
+        self._line = asyncio.Semaphore(max(1, pool.get_max_size() // 4) if pool is not None else 1)
         self._origin = new_id("")
         self._listeners: list[Callable[[Hint], None]] = []
         self._hints: set[Hint] = set()
@@ -121,23 +129,11 @@ class Postgres:
     @classmethod
     async def open(cls, url: str, *, connections: int = 10, look: bool = False) -> "Postgres":
         """Connect, bring the schema up to date, listen for hints. Who only wants to look leaves it as it is."""
-        try:
-            pool = await asyncpg.create_pool(
-                url,
-                min_size=1,
-                max_size=connections,
-                timeout=10,
-                command_timeout=60,
-                reset=_no_reset,
-                init=_as_ours,
-                server_settings={"application_name": _NAME},
-            )
-        except _NO_ENTRY as error:
-            raise _cannot_reach(url, error) from error
-        self = cls(pool, url)
+        self = cls(await _pool_of(url, connections), url)
         if look:
             return self
         try:
+            self._own = await _pool_of(url, 1)
             async with self._alone() as connection:  # an index of a large store takes its time
                 await _migrate_among_others(connection)
         except BaseException:
@@ -147,40 +143,83 @@ class Postgres:
         return self
 
     async def write(self, transaction: Transaction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await self._run({}, transaction, *args, **kwargs)
+        return await self._run(self._pool, {}, transaction, *args, **kwargs)
+
+    async def urgent(self, transaction: Transaction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._run(self._own, {}, transaction, *args, **kwargs)
 
     async def read(self, transaction: Transaction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await self._run({"isolation": "repeatable_read", "readonly": True}, transaction, *args, **kwargs)
+        how = {"isolation": "repeatable_read", "readonly": True}
+        return await self._run(self._pool, how, transaction, *args, **kwargs)
 
     async def _run(
-        self, how: dict[str, Any], transaction: Transaction[P, T], /, *args: P.args, **kwargs: P.kwargs
+        self, pool: Any, how: dict[str, Any], transaction: Transaction[P, T], /, *args: P.args, **kwargs: P.kwargs
     ) -> T:
         """A transaction that lost a race is run again: the loser of two writers, or who stood in a migration's way."""
-        for attempt in range(1, MAX_TRIES + 1):
+        until = asyncio.get_running_loop().time() + PATIENCE
+        held: asyncpg.LockNotAvailableError | None = None
+        for attempt in count(1):
             try:
-                async with self._pool.acquire(timeout=30) as connection, connection.transaction(**how):
+                async with (
+                    self._in_line(held, until) if held and pool is self._pool else contextlib.nullcontext(),
+                    self._connection(pool) as connection,
+                    connection.transaction(**how),
+                ):
+                    if held:
+                        await connection.execute(_IN_LINE)
                     return await transaction(PostgresTx(connection), *args, **kwargs)
             except _LOST_RACE as error:
-                if attempt == MAX_TRIES:
+                if attempt >= MAX_TRIES:
                     raise Defect(f"PostgreSQL refused a transaction {attempt} times: {error}") from error
             except asyncpg.LockNotAvailableError as error:
-                if attempt == MAX_TRIES:
-                    raise StoreUnavailable(f"PostgreSQL keeps locked what is needed: {error}. Try again.") from error
-                await self._end_stalled()
+                if asyncio.get_running_loop().time() > until:
+                    raise _locked(error) from error
+                if held:
+                    await self._end_stalled()
+                held = error
             except asyncpg.IntegrityConstraintViolationError as error:
                 raise Defect(f"The schema refused a write: {error}") from error
             except (*_UNREACHABLE, TimeoutError) as error:
                 raise self._gone(error) from error
             except asyncpg.PostgresError as error:
                 raise StoreUnavailable(f"PostgreSQL refused: {error}. {_ADVICE}") from error
-            await asyncio.sleep(random.uniform(0, 0.005 * attempt))
+            await asyncio.sleep(random.uniform(0, 0.005 * min(attempt, MAX_TRIES)))
         raise AssertionError("unreachable")
+
+    @asynccontextmanager
+    async def _in_line(self, held: asyncpg.LockNotAvailableError, until: float) -> AsyncIterator[None]:
+        """Wait again for what others hold, a few at a time: the rest of the connections is for everybody else."""
+        try:
+            async with asyncio.timeout_at(until):
+                await self._line.acquire()
+        except TimeoutError as error:
+            raise _locked(held) from error
+        try:
+            yield
+        finally:
+            self._line.release()
+
+    @asynccontextmanager
+    async def _connection(self, pool: Any) -> AsyncIterator[Any]:
+        try:
+            connection = await pool.acquire(timeout=BUSY)
+        except TimeoutError as error:
+            if pool.get_idle_size() or pool.get_size() < pool.get_max_size():
+                raise
+            raise StoreUnavailable(
+                f"All {pool.get_max_size()} connections of this node to PostgreSQL have been busy for {BUSY:.0f} s. "
+                f"Try again; if it stays so, see in pg_stat_activity what they wait for, or raise database.connections."
+            ) from error
+        try:
+            yield connection
+        finally:
+            await pool.release(connection)
 
     async def _end_stalled(self) -> None:
         """End the sessions of processes that stand still between the messages of one statement (stopped, cut off):
         the server's own timeouts do not see them, and they hold their locks for as long as they stand."""
         with contextlib.suppress(*_UNREACHABLE, asyncpg.PostgresError, TimeoutError):  # whoever waits tries again
-            async with self._pool.acquire(timeout=10) as connection:
+            async with (self._own or self._pool).acquire(timeout=10) as connection:
                 if ended := await connection.fetch(_END_STALLED):
                     logger.warning("sessions that stood still with locks were ended", sessions=len(ended))
 
@@ -240,8 +279,10 @@ class Postgres:
                 task.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
                     await task
-        with contextlib.suppress(*_UNREACHABLE, TimeoutError):
-            await asyncio.wait_for(self._pool.close(), 10)
+        for pool in (self._own, self._pool):
+            if pool is not None:
+                with contextlib.suppress(*_UNREACHABLE, TimeoutError):
+                    await asyncio.wait_for(pool.close(), 10)
 
     async def _send(self) -> None:
         """Gather hints for a moment and send them together."""
@@ -283,6 +324,10 @@ class Postgres:
         )
 
 
+def _locked(error: asyncpg.LockNotAvailableError) -> StoreUnavailable:
+    return StoreUnavailable(f"PostgreSQL keeps locked what is needed: {error}. Try again.")
+
+
 def _cannot_reach(url: str, error: BaseException) -> StoreUnavailable:
     quotable = isinstance(error, OSError | asyncpg.PostgresError | TimeoutError)  # others may quote the password
     why = str(error) if quotable and str(error) else type(error).__name__
@@ -314,6 +359,22 @@ async def _migrate_among_others(connection: Any) -> None:
                     f"Something holds the tables (a backup, a console with an open transaction); start again after it."
                 ) from error
         await asyncio.sleep(random.uniform(0, 0.1 * attempt))
+
+
+async def _pool_of(url: str, connections: int) -> Any:
+    try:
+        return await asyncpg.create_pool(
+            url,
+            min_size=1,
+            max_size=connections,
+            timeout=10,
+            command_timeout=60,
+            reset=_no_reset,
+            init=_as_ours,
+            server_settings={"application_name": _NAME},
+        )
+    except _NO_ENTRY as error:
+        raise _cannot_reach(url, error) from error
 
 
 async def _as_ours(connection: Any) -> None:

@@ -120,6 +120,9 @@ class Sqlite:
         self._jobs.put((lambda tx: transaction(tx, *args, **kwargs), done))
         return await done
 
+    async def urgent(self, transaction: Transaction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self.write(transaction, *args, **kwargs)  # what waits is committed together
+
     async def read(self, transaction: Transaction[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         if self._closed:
             raise StoreUnavailable("The database is closed.")
