@@ -22,7 +22,7 @@ from legato.domain.events import Answered, AnyEvent, Closed, Delta, Opened
 from legato.domain.handles import Slug
 from legato.domain.ids import TurnId
 from legato.domain.turns import Turn
-from legato.engine import live
+from legato.engine import journal, live
 from legato.engine.protocols import CallChunk, CallOpened, Finished, ModelEvent, ModelRequest, ReasoningChunk, TextChunk
 from legato.errors import Unavailable, UnknownTurn
 from legato.store import search, turns
@@ -375,6 +375,32 @@ async def test_a_follower_on_another_node_is_told_live(shared: Rooms, monkeypatc
         seen += [event async for _, event in events]
     assert seen == await told(here, turn) == await told(there, turn)
     assert (await within(there.gateway.ended(turn))).status == "done"
+
+
+@pytest.mark.parametrize("when", ["before it begins", "before it is taken over"])
+async def test_who_follows_a_turn_elsewhere_before_it_runs_there_is_told_live(
+    shared: Rooms, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """Whoever runs it in the end has heard of the follower by then: its events wait for nothing."""
+    monkeypatch.setattr(live, "POLL", 600.0)
+    monkeypatch.setattr(journal, "QUIET", 600.0)
+    model = Scripted()
+    here, there = await two_nodes(shared, model)
+    before = await say(here, "one")
+    asked = await model.asked()
+    turn = await say(here, "two") if when == "before it begins" else before
+    heard = asyncio.Event()
+    third = here if turn is not before else await shared.open(model)
+    third.db.on_hint(lambda hint: heard.set() if hint == Hint("follow", turn.id) else None)
+    following = asyncio.create_task(until_told(there, turn, Delta(0, "here")))
+    await within(heard.wait())
+    if turn is before:
+        await shared.crash(here)
+        third.worker.offer(turn.conversation_id)
+    else:
+        asked.finish("1")
+    (await model.asked()).say("here")
+    await within(following)
 
 
 async def test_a_new_title_is_heard_on_another_node(shared: Rooms, monkeypatch: pytest.MonkeyPatch) -> None:

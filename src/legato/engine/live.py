@@ -3,10 +3,12 @@
 Events are committed before anyone sees them, so a follower needs no queue: it holds a cursor. What was committed
 lately is kept in memory for the readers that keep up; one that falls behind reads the database instead and slows
 nobody. With nothing kept at all, every follower sees exactly the same. While nobody follows a turn, its events need
-not be committed at once: see `journal`.
+not be committed at once: see `journal`. Who follows it elsewhere says so, and says it again: whoever runs the turn by
+then may be another, or may not have heard.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from math import inf
@@ -21,6 +23,8 @@ from legato.store.turns import Ending
 
 KEEP = 4096
 TOGETHER = 256  # events that a follower is given at once
+AGAIN = 1.0  # seconds after which a follower says again that it is there
+REMEMBERED = 1000  # turns of which a process knows that someone follows them, before they run there
 POLL = 2.0  # seconds between looks at the database when no hint arrives
 
 
@@ -50,6 +54,7 @@ class Live:
         self._keep = keep
         self._shut = False
         self._feeds: dict[TurnId, _Feed] = {}
+        self._watched: deque[TurnId] = deque(maxlen=REMEMBERED)  # turns that do not run here, followed elsewhere
         self._bells: dict[str, set[asyncio.Event]] = {}  # those who follow a turn, or a conversation
         self._ends: dict[str, set[asyncio.Future[Ending | None]]] = {}  # those who wait for the end
 
@@ -58,7 +63,7 @@ class Live:
     def open(self, turn_id: TurnId) -> None:
         """A turn runs here from now on."""
         self._feeds[turn_id] = _Feed()
-        if turn_id in self._bells:
+        if turn_id in self._bells or turn_id in self._watched:
             self.watch(turn_id)
 
     def begin(self, turn_id: TurnId, n: int) -> None:
@@ -99,6 +104,8 @@ class Live:
             if feed.on_watched is not None:
                 call, feed.on_watched = feed.on_watched, None
                 call()
+        elif turn_id not in self._watched:
+            self._watched.append(turn_id)
 
     def when_watched(self, turn_id: TurnId, call: Callable[[], None]) -> bool:
         """Call when someone follows this turn; at once, and true, when someone does."""
@@ -117,9 +124,8 @@ class Live:
         with self.bell(turn_id) as bell:
             if turn_id in self._feeds:
                 self.watch(turn_id)
-            else:
-                self._db.tell(Hint("follow", turn_id))
             feed: _Feed | None = None
+            due, clock = -inf, asyncio.get_running_loop().time
             while True:
                 bell.clear()  # before looking, so that nothing that comes after is missed
                 if feed is None or not feed.ended:
@@ -128,6 +134,9 @@ class Live:
                     events = feed.events[n - int(feed.start) :]
                     ended = feed.ended
                 else:
+                    if feed is None and clock() >= due:
+                        due = clock() + AGAIN
+                        self._db.tell(Hint("follow", turn_id))
                     turn, events = await self._events(turn_id, n)
                     ended = turn.ended
                 for start in range(0, len(events), TOGETHER):
