@@ -400,6 +400,34 @@ async def test_a_table_that_is_locked_for_longer_than_a_lease_takes_no_turn_away
     assert len(model.requests) == 1
 
 
+@pytest.mark.parametrize("begun", [False, True], ids=["before it began", "after it was taken over"])
+async def test_a_node_that_overslept_asks_nobody_with_a_log_that_went_on(shared: Rooms, begun: bool) -> None:
+    """It stood still between its claim and its first look at the log. Another ended the turn meanwhile."""
+    here, asleep = await shared.open(), await shared.open(model := Scripted(echo), worker_concurrency=0)
+    await ask(here, "one")
+    await shared.close(here)
+    turn = await say(asleep, "two")
+    if begun:
+        node = NodeId("died")
+        await asleep.db.write(nodes.start, node, 60.0, alone=False)
+        assert await asleep.db.write(turns.claim, turn.conversation_id, node) is not None
+        await asleep.db.write(nodes.end, node)
+    lease = await asleep.db.write(turns.claim, turn.conversation_id, asleep.worker.node)
+    assert lease is not None
+    assert lease.begun == begun
+    await asleep.db.write(nodes.end, asleep.worker.node)
+    heir = await shared.open()
+    assert (await ended(heir, turn)).status == "done"
+    asleep.worker.start(lease)
+    await until(lambda: no_longer_runs(asleep))
+    assert model.requests == []
+    assert (await transcript(heir))[-2:] == ["user: two", "assistant: you said: two"]
+
+
+async def no_longer_runs(app: App) -> bool:
+    return app.worker.running == 0
+
+
 async def test_a_conversation_that_is_locked_for_longer_than_a_lease_takes_no_turn_away(shared: Rooms) -> None:
     """Whoever writes to it waits on the only connection of the node; its other turn goes on there."""
     model = Scripted()

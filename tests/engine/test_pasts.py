@@ -43,7 +43,8 @@ async def test_what_was_shown_and_said_is_kept_for_the_next_turn(rooms: Rooms) -
     turn = await ask(app, "last")
     found = app.worker.pasts.get(turn.conversation_id)
     assert found is not None
-    view, begun = await app.db.read(log.read_on, turn.conversation_id, None, turn.last_seq or 0)
+    fence = (await app.gateway.find(ALICE, WORK)).fence
+    view, begun = await app.db.read(log.read_on, turn.conversation_id, fence, None, turn.last_seq or 0)
     assert found.begun == begun
     assert found.setup == view.setup
     assert list(found.past.items) == [entry.body for entry in view.entries if isinstance(entry.body, Item)]

@@ -291,7 +291,7 @@ async def test_forks_of_forks_read_as_if_they_had_been_copied(db: Database, scri
                 await log.append(tx, conversation_id, 0, turn_id, [draft(body)])
                 bodies.append(body)
                 if die % 3 == 0:
-                    early[conversation_id] = await log.read_on(tx, conversation_id, None, len(bodies))
+                    early[conversation_id] = await log.read_on(tx, conversation_id, 0, None, len(bodies))
 
     await db.write(play)
 
@@ -312,7 +312,7 @@ async def test_forks_of_forks_read_as_if_they_had_been_copied(db: Database, scri
                 assert (await log.read_context(tx, conversation_id, upto)).seen == seen
             if conversation_id in early:
                 saw, begun = early[conversation_id]
-                rest, _ = await log.read_on(tx, conversation_id, begun, len(bodies))
+                rest, _ = await log.read_on(tx, conversation_id, 0, begun, len(bodies))
                 before = [entry for entry in saw.entries if entry.seq <= rest.after]
                 assert structs.replace(rest, entries=(*before, *rest.entries), after=0) == view
             pages, after = [], 0

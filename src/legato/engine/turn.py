@@ -124,7 +124,7 @@ class TurnRun:
         """Where the turn stood when it was told of so far; the setup in force, and what is seen after the past."""
         if not self.lease.begun:
             return recovery.NOTHING, *await self._seen()
-        entries, view = await self._db.read(_left_behind, self.turn)
+        entries, view = await self._db.read(_left_behind, self.lease)
         brought = {d.id for d in self.turn.input.drafts}
         self._said = [entry.body for entry in entries if entry.id not in brought]
         self._past = prompt.past_of(view.summary)
@@ -152,7 +152,7 @@ class TurnRun:
     async def _read_on(self, kept: Kept | None, first: int) -> tuple[Setup | None, list[AnyBody]]:
         """The same from the log. The past is kept as far as this turn's input."""
         conversation, known = self.turn.conversation_id, kept.begun if kept is not None else None
-        view, begun = await self._db.read(log.read_on, conversation, known, first - 1)
+        view, begun = await self._db.read(log.read_on, conversation, self.lease.fence, known, first - 1)
         self._begun = begun
         self._past = kept.past if kept is not None and view.after else prompt.past_of(view.summary)
         grown = self._past.grown(entry.body for entry in view.entries if entry.seq < first)
@@ -378,5 +378,6 @@ def _cut(body: AnyBody) -> bool:
     return isinstance(body, Message | Reasoning) and body.incomplete
 
 
-async def _left_behind(tx: Tx, turn: Turn) -> tuple[list[Entry], View]:
-    return await log.entries_of_turn(tx, turn), await log.read_context(tx, turn.conversation_id)
+async def _left_behind(tx: Tx, lease: Lease) -> tuple[list[Entry], View]:
+    await log.check(tx, lease.turn.conversation_id, lease.fence)
+    return await log.entries_of_turn(tx, lease.turn), await log.read_context(tx, lease.turn.conversation_id)

@@ -128,10 +128,20 @@ class Begun(Struct, frozen=True):
     last: str | None
 
 
-async def read_on(tx: Tx, conversation_id: ConversationId, begun: Begun | None, upto: int) -> tuple[View, Begun]:
-    """What the model sees now, less what has begun where it still begins so; and how it begins up to a position."""
+async def check(tx: Tx, conversation_id: ConversationId, fence: int) -> None:
+    """Fail unless the lease of this number still holds: whoever lost it does not go on with what others wrote."""
+    row = await one(tx.run("fence_of", id=conversation_id))
+    if row is None or row[0] != fence:
+        raise LeaseLost()
+
+
+async def read_on(
+    tx: Tx, conversation_id: ConversationId, fence: int, begun: Begun | None, upto: int
+) -> tuple[View, Begun]:
+    """What the model sees now, less what has begun where it still begins so; and how it begins up to a position. For
+    whoever holds the lease."""
+    await check(tx, conversation_id, fence)
     stretches = await lineage(tx, conversation_id)
-    [[fence]] = await tx.run("fence_of", id=conversation_id)
     known: Known | None = None
     if begun is not None and begun.life == life(fence):
         same = begun.last == await _id_at(tx, stretches, begun.known.upto)
