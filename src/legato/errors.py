@@ -5,7 +5,7 @@
     ├── Invalid       BadInput · BadConfig · BadBackup · UnfinishedTurn
     ├── Conflict      LeaseLost · AliasTaken · DedupMismatch · ConversationBusy · Stale
     ├── Refused       Unauthenticated · Forbidden · LimitReached
-    ├── Unavailable   StoreUnavailable · ModelUnavailable (RateLimited) · Draining        (retryable)
+    ├── Unavailable   StoreUnavailable (StoreAway) · ModelUnavailable (RateLimited) · Draining        (retryable)
     └── Defect        an invariant is broken: logged with its position, never swallowed · Unreadable
 
 `code` is the stable, machine-readable name; `retryable` says whether the same call may succeed later.
@@ -165,6 +165,10 @@ class StoreUnavailable(Unavailable):
     """The database cannot be opened, read or written."""
 
     code = "store_unavailable"
+
+
+class StoreAway(StoreUnavailable):
+    """The database does not answer. Nothing was written; try again."""
 
 
 class ModelUnavailable(Unavailable):

@@ -35,6 +35,7 @@ from legato.domain.events import Closed, Delta, Opened
 from legato.domain.handles import ById, Handle, Slug
 from legato.domain.ids import ConversationId, NodeId, TurnId, new_conversation_id, new_turn_id
 from legato.domain.turns import After, Dedup, Turn, Usage
+from legato.engine import worker
 from legato.engine.gateway import Gateway
 from legato.engine.keeping import Meant
 from legato.engine.protocols import Invocation
@@ -419,13 +420,9 @@ async def test_a_node_that_overslept_asks_nobody_with_a_log_that_went_on(shared:
     heir = await shared.open()
     assert (await ended(heir, turn)).status == "done"
     asleep.worker.start(lease)
-    await until(lambda: no_longer_runs(asleep))
+    await until(lambda: nothing_runs(asleep))
     assert model.requests == []
     assert (await transcript(heir))[-2:] == ["user: two", "assistant: you said: two"]
-
-
-async def no_longer_runs(app: App) -> bool:
-    return app.worker.running == 0
 
 
 async def test_a_conversation_that_is_locked_for_longer_than_a_lease_takes_no_turn_away(shared: Rooms) -> None:
@@ -631,6 +628,58 @@ async def test_the_store_goes_away_while_something_is_written(shared: Rooms, out
             await following
     await ends_done_once(app, turn)
     assert len(tools.invoked) <= 1
+
+
+async def test_a_turn_that_loses_the_store_again_and_again_is_not_given_up(shared: Rooms, outage: Outage) -> None:
+    """No process has died, so that it was cut off counts as no attempt, and its node takes it up again."""
+    model = Scripted()
+    app = await shared.open(model, worker_max_attempts=1, worker_lease=600.0)
+    turn = await say(app, "one")
+    for again in range(3):
+        asked = await model.asked()
+        async with outage.holding(turn):
+            asked.finish(f"try {again}")
+            await until(outage.somebody_waits)
+            await outage.strike()
+        await until(lambda: nothing_runs(app))
+        await renewed(app)
+    (await model.asked()).finish("done")
+    assert (await within(app.gateway.ended(turn))).status == "done"
+    assert (await app.gateway.turn(ALICE, turn.id)).failure is None
+
+
+async def renewed(app: App) -> None:
+    async with asyncio.timeout(30):
+        while True:
+            try:
+                return await app.worker.renew()
+            except Unavailable:
+                await asyncio.sleep(0.05)
+
+
+async def test_an_outage_that_a_turn_brings_about_is_an_attempt_in_the_end(
+    shared: Rooms, outage: Outage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where it happens again and again it may be the turn that takes the database down."""
+    monkeypatch.setattr(worker, "OUTAGES", 1)
+    model = Scripted()
+    app = await shared.open(model, worker_max_attempts=1, worker_lease=600.0)
+    turn = await say(app, "one")
+    for again in range(2):
+        asked = await model.asked()
+        async with outage.holding(turn):
+            asked.finish(f"try {again}")
+            await until(outage.somebody_waits)
+            await outage.strike()
+        await until(lambda: nothing_runs(app))
+        await renewed(app)
+    failed = await ended(app, turn)
+    assert (failed.status, failed.failure and failed.failure.code) == ("failed", "attempts_exhausted")
+    assert len(model.requests) == 2
+
+
+async def nothing_runs(app: App) -> bool:
+    return app.worker.running == 0
 
 
 async def ends_done_once(app: App, turn: Turn) -> None:

@@ -21,7 +21,7 @@ from legato.engine.live import Live
 from legato.engine.pasts import Pasts
 from legato.engine.roster import Roster
 from legato.engine.turn import TurnRun
-from legato.errors import Conflict, NotFound, Unavailable
+from legato.errors import Conflict, NotFound, StoreAway, Unavailable
 from legato.logs import bound, logger
 from legato.store import inbox, nodes, requests, search, trash, turns
 from legato.store.database import Database, Hint
@@ -31,6 +31,8 @@ T = TypeVar("T")
 KEEP_INBOX = 30 * 86_400.0  # seconds after which no platform sends a message again
 LEAVING = 5.0  # seconds that turns get to hand themselves back
 INDEX_EVERY = 2.0  # seconds; whoever searches does not wait for it
+AFTER_OUTAGE = 1.0  # seconds between looks at what an outage has left, until all of it runs again
+OUTAGES = 20  # in one turn, before they count as attempts: it may be the turn that takes the database down
 LOOK_AGAIN = 60.0  # seconds after which the search index is looked at though nobody said so
 
 
@@ -59,6 +61,7 @@ class Worker:
         self._running: dict[TurnId, TurnRun] = {}
         self._unheard: deque[TurnId] = deque(maxlen=100)  # wishes to stop that found nobody
         self._claiming: set[ConversationId] = set()  # conversations that a task here is seeing to
+        self._cut_off: dict[TurnId, int] = {}  # how often turns lost the database here, and were not told the end
         self._reserved = 0  # places for claims under way
         self._backlog = False  # something waits that there was no room for
         self._leaving = False
@@ -192,6 +195,8 @@ class Worker:
                 more = await self._run(run)
                 run = await self._claim(conversation_id) if more and not self._leaving else None
         except Exception as error:  # the turn boundary: one turn's fault is not another's
+            if run is not None and _is_outage(error, StoreAway):
+                self._cut_off[run.turn.id] = self._cut_off.get(run.turn.id, 0) + 1
             metrics.ABANDONED.inc()
             logger.error(
                 "turn abandoned; it is claimed again later",
@@ -206,7 +211,8 @@ class Worker:
         with self.room() as node:
             if node is None:
                 return None
-            lease = await self._db.write(turns.claim, conversation_id, node, lost)
+            cut_off = lost is not None and 0 < self._cut_off.get(lost, 0) <= OUTAGES
+            lease = await self._db.write(turns.claim, conversation_id, node, lost, cut_off=cut_off)
             run = self._begin(lease) if lease is not None else None
         self._live.nudge(conversation_id)  # upkeep that stood in the way is done
         self._index_now.set()
@@ -262,17 +268,23 @@ class Worker:
         await self._db.urgent(nodes.renew, self.node, self._settings.lease)
         with suppress(TimeoutError):  # the lease is renewed again before what is held can be seen
             async with asyncio.timeout(self._settings.lease / 3):
-                for held in await self._db.read(nodes.held, self.node):
-                    if held.stop:
-                        self.stop(held.turn_id)
-                    if held.turn_id not in self._running and held.age > self._settings.lease:
-                        self.offer(held.conversation_id, lost=held.turn_id)
+                cut_off = dict(self._cut_off)
+                held = await self._db.read(nodes.held, self.node)
+                for turn in held:
+                    if turn.stop:
+                        self.stop(turn.turn_id)
+                    lost = turn.turn_id in cut_off or turn.age > self._settings.lease
+                    if turn.turn_id not in self._running and lost:
+                        self.offer(turn.conversation_id, lost=turn.turn_id)
+                for ended in cut_off.keys() - {turn.turn_id for turn in held}:
+                    self._cut_off.pop(ended, None)
 
     # -- chores
 
     async def _renew(self) -> None:
         while True:
-            await asyncio.sleep(self._settings.lease / 3)
+            idle = self._cut_off.keys() <= self._running.keys()
+            await asyncio.sleep(self._settings.lease / 3 if idle else min(AFTER_OUTAGE, self._settings.lease / 3))
             with _chore("renewing the lease"):
                 await self.renew()
 
@@ -339,10 +351,10 @@ class Worker:
                 self._live.nudge(TurnId(hint.id))
 
 
-def _is_outage(error: BaseException) -> bool:
+def _is_outage(error: BaseException, kind: type[Unavailable] = Unavailable) -> bool:
     if isinstance(error, BaseExceptionGroup):
-        return all(_is_outage(inner) for inner in error.exceptions)
-    return isinstance(error, Unavailable)
+        return all(_is_outage(inner, kind) for inner in error.exceptions)
+    return isinstance(error, kind)
 
 
 @contextmanager

@@ -22,7 +22,7 @@ import asyncpg
 from msgspec import json
 
 from legato.domain.ids import new_id
-from legato.errors import Defect, StoreUnavailable
+from legato.errors import Defect, StoreAway, StoreUnavailable
 from legato.logs import logger
 from legato.store import copying
 from legato.store.database import Hint, P, Row, Transaction, Tx
@@ -77,7 +77,14 @@ _LOST_RACE = (
     asyncpg.DeadlockDetectedError,
     asyncpg.SerializationError,
 )
+_ENDED = (
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+    asyncpg.IdleInTransactionSessionTimeoutError,
+    asyncpg.IdleSessionTimeoutError,
+)
 _UNREACHABLE = (
+    *_ENDED,
     OSError,
     asyncpg.InterfaceError,
     asyncpg.InternalClientError,  # the server went away between two messages
@@ -317,9 +324,10 @@ class Postgres:
                 for listener in self._listeners:
                     listener(hint)
 
-    def _gone(self, error: BaseException) -> StoreUnavailable:
-        return StoreUnavailable(
-            f"PostgreSQL at {_shown(self._url)} does not answer: {error or type(error).__name__}. "
+    def _gone(self, error: BaseException) -> StoreAway:
+        did = "has ended a connection" if isinstance(error, _ENDED) else "does not answer"
+        return StoreAway(
+            f"PostgreSQL at {_shown(self._url)} {did}: {str(error) or type(error).__name__}. "
             f"Check that the server runs; what was acknowledged is safe."
         )
 

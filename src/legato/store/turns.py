@@ -40,17 +40,27 @@ _events = json.Decoder(list[AnyEvent])
 # -- lease
 
 
-async def claim(tx: Tx, conversation_id: ConversationId, node: NodeId, lost: TurnId | None = None) -> Lease | None:
+async def claim(
+    tx: Tx, conversation_id: ConversationId, node: NodeId, lost: TurnId | None = None, *, cut_off: bool = False
+) -> Lease | None:
     """Take the conversation's next turn. Upkeep in its way is done on the spot; a talk turn's input is appended,
-    and the caller runs it. `lost` is a turn that the node holds and does not run (the answer to its claim was lost)."""
-    return await claim_held(tx, conversation_id, await _lock(tx, conversation_id), node, lost)
+    and the caller runs it. `lost` is a turn that the node holds and does not run: the answer to its claim was lost, or
+    it was `cut_off` from the database in mid turn."""
+    return await claim_held(tx, conversation_id, await _lock(tx, conversation_id), node, lost, cut_off=cut_off)
 
 
 async def claim_held(
-    tx: Tx, conversation_id: ConversationId, head: int, node: NodeId, lost: TurnId | None = None
+    tx: Tx,
+    conversation_id: ConversationId,
+    head: int,
+    node: NodeId,
+    lost: TurnId | None = None,
+    *,
+    cut_off: bool = False,
 ) -> Lease | None:
     """The same under the row lock, where the newest position is known."""
-    while row := await one(tx.run("claim_turn", conversation=conversation_id, node=node, lost=lost, next_seq=head + 1)):
+    who = {"conversation": conversation_id, "node": node, "lost": lost, "cut_off": lost if cut_off else None}
+    while row := await one(tx.run("claim_turn", **who, next_seq=head + 1)):
         try:
             turn = turn_of(row)
         except Unreadable as error:  # it would be claimed for ever, and nothing after it

@@ -101,8 +101,9 @@ group by t.conversation_id order by min(t.created_at) limit :limit;
 -- name: claim_turn
 -- The turn that is next in a conversation: the one whose node died, else one that was handed back, else an interrupt,
 -- else the oldest waiting. A node that overslept its lease does not take its own turns from itself, except one it names
--- as lost.
-update turns set status = 'running', owner = :node, attempts = attempts + 1, claimed_at = {now},
+-- as lost; where it was the database that went away, that is no attempt of the turn.
+update turns set status = 'running', owner = :node, claimed_at = {now},
+    attempts = attempts + case when id = :cut_off and owner = :node then 0 else 1 end,
     first_seq = coalesce(first_seq, cast(:next_seq as bigint))
 where id = (
     select q.id from turns q
