@@ -13,10 +13,11 @@ from acts import BOUND, N1, admit, interleave, start, submission, talk
 
 from conftest import ALICE, open_database
 from golden import raw
+from legato import logs
 from legato.domain.handles import Slug
 from legato.errors import StoreUnavailable
 from legato.store import admission, directory, nodes, postgres
-from legato.store.database import Database, Tx
+from legato.store.database import Database, Hint, Tx
 from legato.store.postgres import Postgres
 
 WORK, PLAY = Slug("work"), Slug("play")
@@ -121,6 +122,120 @@ async def test_a_node_that_has_nothing_to_do_is_not_cut_off(pg_ready: str) -> No
     finally:
         await other.close()
         await db.close()
+
+
+# -- what the server has no room for, or ends
+
+
+@asynccontextmanager
+async def as_nobody(url: str, connections: int) -> AsyncIterator[str]:
+    """The URL of a database for a role that may have so many connections and no privileges."""
+    name = url.split("/")[3].split("?")[0]
+    grant = f"grant all on all tables in schema public to {name}; grant create on schema public to {name}"
+    await raw.execute(url, f"create role {name} login connection limit {connections}; {grant}")
+    try:
+        yield url.replace("postgres:@", f"{name}:@")
+    finally:
+        await raw.execute(url, f"drop owned by {name}; drop role {name}")
+
+
+async def until_it_listens(url: str) -> None:
+    async with asyncio.timeout(BOUND):
+        while not await raw.rows(url, LISTENS):
+            pass
+
+
+async def test_where_the_server_has_room_for_no_more_connections_those_that_are_there_do_the_work(
+    pg_ready: str,
+) -> None:
+    """A node may have ten, and gets one: what comes at once is done on that."""
+    async with as_nobody(pg_ready, 3) as url:
+        db = await Postgres.open(url)
+        try:
+            await until_it_listens(pg_ready)
+            await db.write(directory.add_principal, ALICE)
+            made = await asyncio.wait_for(asyncio.gather(*(admit(db, WORK) for _ in range(20))), BOUND)
+            assert sorted(a.turn.n for a in made) == list(range(1, 21))
+        finally:
+            await db.close()
+
+
+async def test_a_server_without_room_is_told_with_what_to_do(pg_ready: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the start, and when the connections that there are stay busy."""
+    monkeypatch.setattr(postgres, "BUSY", 0.3)
+    go, entered = asyncio.Event(), asyncio.Event()
+
+    async def take_long(tx: Tx) -> None:
+        entered.set()
+        await go.wait()
+
+    async with as_nobody(pg_ready, 3) as url:
+        db = await Postgres.open(url)
+        await until_it_listens(pg_ready)
+        taking = asyncio.create_task(db.write(take_long))
+        try:
+            await asyncio.wait_for(entered.wait(), BOUND)
+            for refused in (db.read(directory.newest, ALICE, 1), Postgres.open(url)):
+                with pytest.raises(StoreUnavailable, match=r"raise max_connections .* or lower database\.connections"):
+                    await asyncio.wait_for(refused, BOUND)
+        finally:
+            go.set()
+            await taking
+            await db.close()
+
+
+@pytest.mark.parametrize(
+    ("end", "words"),
+    [("pg_cancel_backend", "somebody stopped it.* Try again"), ("pg_terminate_backend", "has ended a connection")],
+)
+async def test_what_an_administrator_stops_is_told_as_that(pg_ready: str, end: str, words: str) -> None:
+    """And not as a matter of rights."""
+    db = await Postgres.open(pg_ready)
+    sleeping = asyncio.create_task(db.write(lambda tx: tx.script("select pg_sleep(60)")))
+    stop = f"select {end}(pid) from pg_stat_activity where query like '%pg_sleep%' and pid <> pg_backend_pid()"
+    try:
+        async with asyncio.timeout(BOUND):
+            while not await raw.rows(pg_ready, stop):
+                assert not sleeping.done()
+            with pytest.raises(StoreUnavailable, match=words):
+                await sleeping
+    finally:
+        await db.close()
+
+
+async def test_it_is_logged_when_hints_of_other_nodes_stop_and_when_they_arrive_again(
+    pg_server: str, pg_ready: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The connection that listens is ended, and cannot be made again at once."""
+    logs.set_up("warning", "json")
+    name = pg_ready.split("/")[3].split("?")[0]
+    here, there, heard = await Postgres.open(pg_ready), await Postgres.open(pg_ready), asyncio.Event()
+    here.on_hint(lambda hint: heard.set())
+    said = ""
+
+    async def until_said(words: str) -> None:
+        nonlocal said
+        async with asyncio.timeout(BOUND):
+            while words not in said:
+                await asyncio.sleep(0.01)
+                said += capsys.readouterr().err
+
+    try:
+        await until_it_listens(pg_ready)
+        admin = await asyncpg.connect(pg_ready)
+        await raw.execute(pg_server, f"alter database {name} allow_connections false")
+        await admin.execute(f"select pg_terminate_backend(pid) from ({LISTENS.replace('1', 'pid', 1)}) ears")
+        await admin.close()
+        await until_said("no hints of other nodes arrive")
+        await raw.execute(pg_server, f"alter database {name} allow_connections true")
+        await until_said("hints of other nodes arrive again")
+        async with asyncio.timeout(BOUND):
+            while not heard.is_set():
+                there.tell(Hint("events", "something"))
+                await asyncio.sleep(0.01)
+    finally:
+        await here.close()
+        await there.close()
 
 
 # -- what is locked, and who waits

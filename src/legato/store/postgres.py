@@ -79,6 +79,7 @@ _LOST_RACE = (
 )
 _ENDED = (
     asyncpg.AdminShutdownError,
+    asyncpg.ConnectionDoesNotExistError,
     asyncpg.CrashShutdownError,
     asyncpg.IdleInTransactionSessionTimeoutError,
     asyncpg.IdleSessionTimeoutError,
@@ -189,7 +190,7 @@ class Postgres:
             except (*_UNREACHABLE, TimeoutError) as error:
                 raise self._gone(error) from error
             except asyncpg.PostgresError as error:
-                raise StoreUnavailable(f"PostgreSQL refused: {error}. {_ADVICE}") from error
+                raise _refused(error) from error
             await asyncio.sleep(random.uniform(0, 0.005 * min(attempt, MAX_TRIES)))
         raise AssertionError("unreachable")
 
@@ -208,19 +209,31 @@ class Postgres:
 
     @asynccontextmanager
     async def _connection(self, pool: Any) -> AsyncIterator[Any]:
-        try:
-            connection = await pool.acquire(timeout=BUSY)
-        except TimeoutError as error:
-            if pool.get_idle_size() or pool.get_size() < pool.get_max_size():
-                raise
-            raise StoreUnavailable(
-                f"All {pool.get_max_size()} connections of this node to PostgreSQL have been busy for {BUSY:.0f} s. "
-                f"Try again; if it stays so, see in pg_stat_activity what they wait for, or raise database.connections."
-            ) from error
+        """One of the node's connections. Where the server has room for no more, those that are there must do."""
+        clock = asyncio.get_running_loop().time
+        until, pause, full = clock() + BUSY, 0.02, None
+        while True:
+            try:
+                connection = await pool.acquire(timeout=max(0.0, until - clock()))
+                break
+            except asyncpg.TooManyConnectionsError as error:
+                full = error
+            except TimeoutError as error:
+                raise (_refused(full) if full else self._busy(pool, error)) from error
+            await asyncio.sleep(random.uniform(0, pause))
+            pause = min(1.0, 2 * pause)
         try:
             yield connection
         finally:
             await pool.release(connection)
+
+    def _busy(self, pool: Any, error: TimeoutError) -> StoreUnavailable:
+        if pool.get_idle_size() or pool.get_size() < pool.get_max_size():
+            return self._gone(error)  # there was room for another
+        return StoreUnavailable(
+            f"All {pool.get_max_size()} connections of this node to PostgreSQL have been busy for {BUSY:.0f} s. "
+            f"Try again; if it stays so, see in pg_stat_activity what they wait for, or raise database.connections."
+        )
 
     async def _end_stalled(self) -> None:
         """End the sessions of processes that stand still between the messages of one statement (stopped, cut off):
@@ -268,7 +281,7 @@ class Postgres:
         except (*_UNREACHABLE, TimeoutError) as error:
             raise self._gone(error) from error
         except asyncpg.PostgresError as error:
-            raise StoreUnavailable(f"PostgreSQL refused: {error}. {_ADVICE}") from error
+            raise _refused(error) from error
         finally:
             connection.terminate()
 
@@ -305,16 +318,26 @@ class Postgres:
 
     async def _listen(self) -> None:
         """One listening connection a process; when it breaks, polling goes on until it is back."""
+        deaf = False
         while True:
-            with contextlib.suppress(*_UNREACHABLE, asyncpg.PostgresError, TimeoutError):
+            why = "the connection has ended"
+            try:
                 connection = await _connect(self._url)
                 broken = asyncio.Event()
                 connection.add_termination_listener(lambda _, broken=broken: broken.set())
                 try:
                     await connection.add_listener(CHANNEL, self._heard)
+                    if deaf:
+                        logger.warning("hints of other nodes arrive again")
+                    deaf = False
                     await broken.wait()
                 finally:
                     connection.terminate()
+            except (*_UNREACHABLE, asyncpg.PostgresError, TimeoutError) as error:
+                why = str(error) or type(error).__name__
+            if not deaf:
+                logger.warning("no hints of other nodes arrive; the tables are looked at until they do", error=why)
+            deaf = True
             await asyncio.sleep(1)
 
     def _heard(self, _connection: object, _pid: int, _channel: str, payload: object) -> None:
@@ -325,6 +348,8 @@ class Postgres:
                     listener(hint)
 
     def _gone(self, error: BaseException) -> StoreAway:
+        if isinstance(error.__context__, _ENDED):
+            error = error.__context__  # what came of it says nothing
         did = "has ended a connection" if isinstance(error, _ENDED) else "does not answer"
         return StoreAway(
             f"PostgreSQL at {_shown(self._url)} {did}: {str(error) or type(error).__name__}. "
@@ -332,11 +357,22 @@ class Postgres:
         )
 
 
+def _refused(error: asyncpg.PostgresError) -> StoreUnavailable:
+    advice = _ADVICE
+    if isinstance(error, asyncpg.TooManyConnectionsError):
+        advice = "Try again. If it stays so, raise max_connections there, or lower database.connections on the nodes."
+    elif isinstance(error, asyncpg.QueryCanceledError):
+        advice = "It took too long, or somebody stopped it; nothing was changed. Try again."
+    return StoreUnavailable(f"PostgreSQL refused: {error}. {advice}")
+
+
 def _locked(error: asyncpg.LockNotAvailableError) -> StoreUnavailable:
     return StoreUnavailable(f"PostgreSQL keeps locked what is needed: {error}. Try again.")
 
 
 def _cannot_reach(url: str, error: BaseException) -> StoreUnavailable:
+    if isinstance(error, asyncpg.TooManyConnectionsError):
+        return _refused(error)
     quotable = isinstance(error, OSError | asyncpg.PostgresError | TimeoutError)  # others may quote the password
     why = str(error) if quotable and str(error) else type(error).__name__
     return StoreUnavailable(
