@@ -10,6 +10,7 @@ from conftest import ALICE, BOB
 from engine.rooms import WORK, Rooms, ask, context, ended, message, say, shown, tip, told, transcript, until_told
 from engine.scripted import Gate, Scripted, Tools, calls, constant, echo, in_turn, one_call_each, words
 from engine.waiting import rest, until, within
+from legato import logs
 from legato.app import App
 from legato.domain.entries import Image, Message, Reasoning, Setup, Text, Tool, ToolCall, ToolResult, draft
 from legato.domain.events import Answered, Closed, Delta, Opened
@@ -359,6 +360,20 @@ async def test_a_turn_for_an_unknown_agent_fails_by_name_where_that_is_wanted(ro
     turn = await ask(app, agent="nobody")
     assert (turn.status, turn.failure and turn.failure.code) == ("failed", "model_not_found")
     assert (await ask(app)).status == "done"
+
+
+@pytest.mark.parametrize("named", [True, False], ids=["there", "nowhere"])
+async def test_a_turn_for_an_agent_that_only_another_node_has_is_logged(
+    shared: Rooms, capsys: pytest.CaptureFixture[str], named: bool
+) -> None:
+    """Where the node that admitted it knew the name; a name that nobody knew is a matter of `unknown_model`."""
+    there = await shared.open(worker_concurrency=0, agents_new={"model": "scripted"})
+    here = await shared.open()
+    logs.set_up("warning", "json")
+    told_as = {"model": there.roster.cast("new" if named else "nobody").name}
+    turn = await say(there, agent="new" if named else "nobody", echo=told_as)
+    assert (await ended(here, turn)).status == "done"
+    assert ("nobody here has the name asked for" in capsys.readouterr().err) == named
 
 
 # -- retries

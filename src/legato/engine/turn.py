@@ -197,7 +197,7 @@ class TurnRun:
     async def _steps(self, remains: recovery.Remains, setup: Setup | None, bodies: list[AnyBody]) -> Ending:
         if self.turn.cancel_at is not None:
             self.interrupts.stop()
-        cast = self._roster.cast(self.turn.input.options.agent)
+        cast = self._cast()
         bodies += await self._clear_up(remains)
         if self.turn.attempts > self._max_attempts:
             await self._call_tools(remains.in_doubt, Cast(cast.agent, cast.model, {}), again=True)
@@ -230,6 +230,15 @@ class TurnRun:
                 return await self._end(self._done([d.body for d in drafts]))
             bodies += await self._steered()
         return await self._fail("max_steps", f"The agent took {cast.agent.max_steps} steps without an answer.")
+
+    def _cast(self) -> Cast:
+        """Who answers. Where that is not who the turn was admitted for, it was admitted under another configuration."""
+        options = self.turn.input.options
+        cast, named = self._roster.cast(options.agent), options.echo.get("model")
+        if named is not None and named == options.agent and named != cast.name:
+            advice = "give every node the same configuration"
+            logger.warning("nobody here has the name asked for", name=named, answers=cast.name, advice=advice)
+        return cast
 
     async def _ask(self, cast: Cast, bodies: list[AnyBody]) -> list[AnyBody]:
         """One model call with a request that fits. Where the past was folded for it, other bodies come after it."""

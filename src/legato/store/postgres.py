@@ -310,8 +310,8 @@ class Postgres:
             await asyncio.sleep(GATHER)
             hints, self._hints = list(self._hints), set()
             batches = [hints[start : start + AT_ONCE] for start in range(0, len(hints), AT_ONCE)]
-            with contextlib.suppress(*_UNREACHABLE, asyncpg.PostgresError, TimeoutError):  # a lost hint costs time only
-                async with self._pool.acquire(timeout=10) as connection:
+            with contextlib.suppress(*_UNREACHABLE, asyncpg.PostgresError, TimeoutError, StoreUnavailable):
+                async with self._connection(self._pool) as connection:  # a lost hint costs time only
                     for batch in batches:
                         payload = json.encode([self._origin, batch]).decode()
                         await connection.execute("select pg_notify($1, $2)", CHANNEL, payload)
