@@ -7,8 +7,8 @@ switched off: in a copy of the SQLite file, or in a transaction of PostgreSQL th
 import asyncio
 import random
 import shutil
-from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack, asynccontextmanager, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -95,9 +95,14 @@ class PoolOfOne:
     def __init__(self, connection: Any) -> None:
         self._connection = connection
 
-    @asynccontextmanager
-    async def acquire(self, *, timeout: float) -> AsyncIterator[Any]:
-        yield self._connection
+    def get_max_size(self) -> int:
+        return 1
+
+    async def acquire(self, *, timeout: float) -> Any:
+        return self._connection
+
+    async def release(self, connection: Any) -> None:
+        """It is kept."""
 
 
 async def test_a_sound_store_gives_no_finding(sound: Sound, monkeypatch: pytest.MonkeyPatch) -> None:
