@@ -1159,6 +1159,18 @@ REMOVALS = [
         ["domain/test_shape.py::test_every_sequence_of_bodies_becomes_a_well_formed_request"],
     ),
     Removal(
+        SHAPE,
+        "each name means one tool, the client's before ours",
+        [
+            Change(
+                "engine/prompt.py",
+                "tuple(({tool.name: tool for tool in setup.tools} | options.tools_by_name).values())",
+                "setup.tools + options.tools",
+            )
+        ],
+        ["engine/test_turns.py::test_a_tool_of_the_client_takes_the_place_of_ours_for_its_turn[*]"],
+    ),
+    Removal(
         WINDOW,
         "a rewind hides what follows a position",
         [Change("domain/window.py", "            head = control.ref\n", "            head = control.seq - 1\n")],

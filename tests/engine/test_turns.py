@@ -301,6 +301,48 @@ async def test_an_heir_of_a_step_that_mixes_calls_leaves_the_clients_to_the_clie
     assert (await transcript(app))[:3] == ["user: go", "asks the client for search {}", "calls work {}"]
 
 
+async def test_a_tool_of_the_client_takes_the_place_of_ours_for_its_turn(rooms: Rooms) -> None:
+    """The model is offered each name once; the call is the client's to answer, and the next turn has ours again."""
+    theirs = Tool("work", "The client's.")
+    model = Scripted(in_turn(calls(("c1", "work", "{}")), calls(("c2", "work", "{}"))))
+    tools = Tools(work=constant("ours"), rest=constant("ours"))
+    app = await rooms.open(model, tools)
+    await ask(app, "go", tools=(SEARCH, theirs))
+    assert model.requests[0].tools == (theirs, Tool("rest"), SEARCH)
+    assert tools.invoked == []
+    assert await transcript(app) == ["user: go", "asks the client for work {}"]
+    await ask(app, "go on")
+    assert model.requests[1].tools == (Tool("work"), Tool("rest"))
+    assert [invocation.name for invocation in tools.invoked] == ["work"]
+
+
+@pytest.mark.parametrize("moment", ["in mid call", "beside a call of ours"])
+async def test_an_heir_leaves_a_call_to_the_client_whose_tool_takes_the_place_of_ours(
+    rooms: Rooms, moment: str
+) -> None:
+    """Whether the call was being told when the process died, or waits for the turn's end: ours never runs."""
+    gate, theirs = Gate(), Tool("work")
+    tools = Tools(repeatable=True, work=constant("ours"), rest=gate)
+    model = Scripted()
+    app = await rooms.open(model, tools)
+    turn = await say(app, "go", tools=(theirs,))
+    asked = await model.asked()
+    if moment == "in mid call":
+        asked.call("work", "{")
+        await until_told(app, turn, Delta(0, "{"))
+    else:
+        asked.call("work", call_id="c1")
+        asked.call("rest", call_id="c2")
+        asked.finish()
+        await within(gate.entered.wait())
+    await rooms.crash(app)
+    gate.opened.set()
+    app = await rooms.open(Scripted(in_turn(calls(("c3", "work", "{}")))), tools)
+    assert (await ended(app, turn)).status == "done"
+    assert {invocation.name for invocation in tools.invoked} <= {"rest"}
+    assert (await transcript(app))[:2] == ["user: go", "asks the client for work {}"]
+
+
 # -- failures
 
 

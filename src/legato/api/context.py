@@ -100,7 +100,7 @@ async def receipt(call: Call) -> Response:
             "conversation": turn.conversation_id,
             "position": seen.head,
             "instructions": options.instructions if options.instructions is not None else setup.instructions,
-            "tools": [tool.name for tool in (*setup.tools, *options.tools)],
+            "tools": [tool.name for tool in prompt.tools_of(setup, options)],
             "summary": summary,
             "verbatim": [{"position": e.seq, "id": e.id, "item": items.render(e)} for e in seen.verbatim],
             "folded": seen.folded,

@@ -74,6 +74,11 @@ class Options(Struct, frozen=True, omit_defaults=True):
     history: str | None = None
     compact_threshold: int | None = None
 
+    @property
+    def tools_by_name(self) -> dict[str, Tool]:
+        """The client's tools. Of two that are called the same, the last is meant."""
+        return {tool.name: tool for tool in self.tools}
+
     def answered_by(self, agent: str) -> "Options":
         """The same, answered by another."""
         return structs.replace(self, agent=agent, echo={**self.echo, "model": agent})

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping
 from msgspec import structs
 
 from legato.domain.attachments import Blob, attach
-from legato.domain.entries import AnyBody, Compaction, Message, Text
+from legato.domain.entries import AnyBody, Compaction, Message, Setup, Text, Tool
 from legato.domain.shape import Past, shape
-from legato.domain.turns import Turn
+from legato.domain.turns import Options, Turn
 from legato.engine.protocols import ModelRequest
 from legato.engine.roster import Cast
 
@@ -24,11 +24,17 @@ def build(turn: Turn, cast: Cast, past: Past, bodies: Iterable[AnyBody]) -> Mode
     return ModelRequest(
         conversation_id=turn.conversation_id,
         instructions=options.instructions if options.instructions is not None else setup.instructions,
-        tools=setup.tools + options.tools,
+        tools=tools_of(setup, options),
         items=shape(bodies, past),
         params=options.params,
         model=cast.upstream,
     )
+
+
+def tools_of(setup: Setup, options: Options) -> tuple[Tool, ...]:
+    """What the model may call. Each name means one tool, and the client's goes before ours: it was asked for now, and
+    whoever asked will answer the call."""
+    return tuple(({tool.name: tool for tool in setup.tools} | options.tools_by_name).values())
 
 
 def past_of(summary: Compaction | None) -> Past:
