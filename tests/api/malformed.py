@@ -142,6 +142,18 @@ PARAMETERS = [
     *(response("tools", value) for value in ({}, [7], [{}], [{"type": "nope"}], [{"type": "function"}], "auto")),
     *(response("tools", [{"type": "function", "name": name}]) for name in ("", "a b", "é", "../x", "n" * 129, "f\n")),
     *(response("tools", [{"type": "function", "name": "f", "parameters": value}]) for value in (7, [], "x")),
+    response("tools", [{"type": "function", "name": "f"}, {"type": "nope"}], expects="tools[1].type"),
+    response("tools", [{"type": "function", "name": "f"}, {"name": "f"}], expects="tools[1].type"),
+    response("tools", [{"type": "custom"}], expects="tools[0].name"),
+    *(response("tools", [{"type": "custom", "name": name}], expects="tools[0].name") for name in ("", "a b", 7, "f\n")),
+    response("tools", [{"type": "custom", "name": "f", "description": 7}], expects="tools[0].description"),
+    *(
+        response("tools", [{"type": "custom", "name": "f", "format": value}], expects="tools[0].format")
+        for value in ("text", {}, {"type": "xml"}, {"type": "grammar"}, {"type": "grammar", "syntax": "lark"},
+                      {"type": "grammar", "syntax": "bnf", "definition": "x"})
+    ),
+    *(response("tool_choice", {"type": kind}) for kind in ("custom", "nope", "web_search", "mcp", 7)),
+    response("tool_choice", {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "custom"}]}),
     *(response("tool_choice", value) for value in ("maybe", 7, [], {}, {"type": "file_search"}, {"type": "function"})),
     *(response("temperature", value) for value in ("hot", 2.1, -0.1, [], True)),
     *(response("top_p", value) for value in ("x", 1.1, -1)),
@@ -204,6 +216,14 @@ ITEM_ROWS = [
     *item({"type": "function_call_output", "output": "x"}),
     *item({"type": "function_call_output", "call_id": "c", "output": 7}, ".output"),
     *item({"type": "function_call_output", "call_id": "c", "output": [{"type": "telepathy"}]}, ".output[0].type"),
+    *item({"type": "custom_tool_call", "call_id": "c", "name": "f"}, ".input"),
+    *item({"type": "custom_tool_call", "call_id": "c", "name": "f", "input": {}}, ".input"),
+    *item({"type": "custom_tool_call", "call_id": "c", "name": "", "input": "x"}, ".name"),
+    *item({"type": "custom_tool_call", "call_id": "", "name": "f", "input": "x"}, ".call_id"),
+    *item({"type": "custom_tool_call_output", "call_id": "c"}, ".output"),
+    *item({"type": "custom_tool_call_output", "output": "x"}, ".call_id"),
+    *item({"type": "custom_tool_call_output", "call_id": "c", "output": [{"type": "telepathy"}]}, ".output[0].type"),
+    *item({"type": "web_search_call", "id": "ws_1", "status": "completed"}, ".type"),
     *item({"type": "reasoning", "summary": "x"}, ".summary"),
     *item({"type": "reasoning", "summary": [7]}, ".summary"),
     content({}, ".type"),
@@ -226,6 +246,8 @@ ITEM_ROWS = [
 ]
 
 CHATS = [
+    chat("tools", [{"type": "custom", "custom": {"name": "f"}}]),
+    chat("tools", [{"type": "web_search"}]),
     *(chat("messages", value) for value in ([], "x", {}, [7], None)),
     *(chat("conversation", value) for value in (5, [], {}, "", "a b")),
     chat("previous_response_id", 5),
@@ -525,6 +547,15 @@ TEXTS = {
     "function name": (
         "/v1/responses",
         '{"input": [{"type": "function_call", "call_id": "c", "name": "T", "arguments": "{}"}]}',
+    ),
+    "custom input": (
+        "/v1/responses",
+        '{"input": [{"type": "custom_tool_call", "call_id": "c", "name": "f", "input": "T"}]}',
+    ),
+    "grammar": (
+        "/v1/responses",
+        '{"input": "x", "tools": [{"type": "custom", "name": "f", "format":'
+        ' {"type": "grammar", "syntax": "lark", "definition": "T"}}]}',
     ),
     "reasoning": (
         "/v1/responses",

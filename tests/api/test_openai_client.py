@@ -12,6 +12,7 @@ import openai
 import pytest
 from openai.types.chat import ChatCompletionMessageParam, ChatCompletionToolParam
 from openai.types.responses import (
+    CustomToolParam,
     FunctionToolParam,
     Response,
     ResponseFunctionToolCall,
@@ -482,6 +483,27 @@ def test_a_client_tool_over_a_conversation_streamed(sdk: openai.OpenAI) -> None:
     assert "weather said: rain" in told.output_text
     items = list(sdk.conversations.items.list(conversation.id, order="asc"))
     assert [item.type for item in items] == ["message", "function_call", "function_call_output", "message"]
+
+
+def test_a_custom_tool_over_previous_response_id(sdk: openai.OpenAI) -> None:
+    """The helper for streams gathers its text, and an answer in text goes on in the same conversation."""
+    patch: CustomToolParam = {"type": "custom", "name": "patch", "format": {"type": "text"}}
+    said = 'call patch {"input": "+ \\"one\\"\\n"}'
+    with sdk.responses.stream(model=MODEL, input=said, tools=[patch]) as stream:
+        deltas = [event.delta for event in stream if event.type == "response.custom_tool_call_input.delta"]
+        asked = stream.get_final_response()
+    [call] = [item for item in asked.output if item.type == "custom_tool_call"]
+    assert (call.name, call.input) == ("patch", '+ "one"\n')
+    assert "".join(deltas) == call.input
+    assert sdk.responses.retrieve(asked.id).output == asked.output
+    told = sdk.responses.create(
+        model=MODEL,
+        tools=[patch, {"type": "web_search"}],
+        previous_response_id=asked.id,
+        input=[{"type": "custom_tool_call_output", "call_id": call.call_id, "output": "done"}],
+    )
+    assert "patch said: done" in told.output_text
+    assert [tool.type for tool in told.tools] == ["custom"]
 
 
 def test_parallel_client_calls(sdk: openai.OpenAI) -> None:

@@ -52,8 +52,9 @@ MAYBE_NULL = {
     *("completed_at", "incomplete_details", "previous_response_id", "instructions", "error", "reasoning", "usage"),
     *("max_output_tokens", "max_tool_calls", "safety_identifier", "prompt_cache_key", "conversation"),
 }
-ID = re.compile(r"(conv|resp|msg|fc|fco|rs|cmp|call)_[0-9a-zA-Z_-]{22,}\Z")
+ID = re.compile(r"(conv|resp|msg|fc|fco|ctc|ctco|rs|cmp|call)_[0-9a-zA-Z_-]{22,}\Z")
 WEATHER = {"type": "function", "name": "weather", "parameters": {"type": "object", "properties": {}}}
+PATCH = {"type": "custom", "name": "patch", "description": "Changes files.", "format": {"type": "text"}}
 PIXEL = "data:image/gif;base64,R0lGODlhAQABAAAAACwAAAAAAQABAAA="
 
 _response = TypeAdapter(Response)
@@ -155,6 +156,11 @@ def _is_item(told: list[Json]) -> Json:
             assert kinds[-1] == "function_call_arguments.done"
             assert set(kinds[:-1]) <= {"function_call_arguments.delta"}
             assert inner[-1]["arguments"] == item["arguments"] == deltas
+        case "custom_tool_call":
+            assert (first["item"]["status"], first["item"]["input"]) == ("in_progress", "")
+            assert kinds[-1] == "custom_tool_call_input.done"
+            assert set(kinds[:-1]) <= {"custom_tool_call_input.delta"}
+            assert inner[-1]["input"] == item["input"] == deltas
         case "function_call_output":
             assert inner == []
         case kind:
@@ -192,6 +198,8 @@ def talking(steered: tuple[Server, Upstream]) -> Iterator[tuple[httpx.Client, Ta
         {"input": "call now {}"},
         {"input": "call weather {}\ncall weather {}", "tools": [WEATHER]},
         {"input": "call weather {}", "tools": [{**WEATHER, "strict": True, "description": "Weather."}]},
+        {"input": 'call patch {"input": "x"}\ncall weather {}\ncall patch {}', "tools": [WEATHER, PATCH]},
+        {"input": "reply only hi", "tool_choice": {"type": "custom", "name": "patch"}, "tools": [PATCH]},
         {"input": "reply only hi", "tool_choice": {"type": "function", "name": "weather"}, "tools": [WEATHER]},
         {"input": "reply only hi", "tool_choice": "required", "tools": [WEATHER], "parallel_tool_calls": False},
         {"input": "hi", "instructions": "Be kind.", "metadata": {"a": "b"}, "user": "u", "safety_identifier": "s"},
@@ -424,6 +432,8 @@ def _every_kind_of_item(client: httpx.Client) -> str:
             "call_id": "call_1",
             "output": [{"type": "input_text", "text": "rain"}, {"type": "input_image", "image_url": PIXEL}],
         },
+        {"type": "custom_tool_call", "call_id": "call_2", "name": "patch", "input": "x"},
+        {"type": "custom_tool_call_output", "call_id": "call_2", "output": "changed"},
         {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "ok", "annotations": []}]},
         {"type": "message", "role": "assistant", "content": [{"type": "refusal", "refusal": "no"}]},
     ]
@@ -438,7 +448,8 @@ def test_every_kind_of_item_fits_wherever_it_is_told(client: httpx.Client) -> No
     page = get(client, at, limit=100, order="asc")
     fits(page, ConversationItemList)
     assert [item["type"] for item in page["data"]] == [
-        *["message"] * 3, *["reasoning"] * 2, "function_call", "function_call_output", *["message"] * 2,
+        *["message"] * 3, *["reasoning"] * 2, "function_call", "function_call_output",
+        *("custom_tool_call", "custom_tool_call_output"), *["message"] * 2,
     ]  # fmt: skip
     assert page["data"][-1]["content"] == [{"type": "refusal", "refusal": "no"}]
     for item in page["data"]:

@@ -31,6 +31,7 @@ from legato.domain.entries import (
     kind_of,
     span_of,
 )
+from legato.domain.events import Opened
 from legato.domain.ids import EntryId
 
 ODD = (
@@ -58,13 +59,14 @@ parts = st.lists(
     max_size=3,
 ).map(tuple)
 tools = st.lists(
-    st.builds(Tool, texts, texts, st.dictionaries(texts, json_values, max_size=3), st.booleans()), max_size=2
+    st.builds(Tool, texts, texts, st.dictionaries(texts, json_values, max_size=3), st.booleans(), custom=st.booleans()),
+    max_size=2,
 ).map(tuple)
 BODIES: dict[type, st.SearchStrategy[AnyBody]] = {
     Message: st.builds(Message, st.sampled_from(get_args(Role)), parts, maybe, st.booleans()),
     Reasoning: st.builds(Reasoning, texts, maybe, st.booleans()),
-    ToolCall: st.builds(ToolCall, texts, texts, texts, st.booleans()),
-    ToolResult: st.builds(ToolResult, texts, texts, st.booleans(), st.booleans()),
+    ToolCall: st.builds(ToolCall, texts, texts, texts, st.booleans(), st.booleans()),
+    ToolResult: st.builds(ToolResult, texts, texts, st.booleans(), st.booleans(), custom=st.booleans()),
     Note: st.builds(Note, texts, texts),
     Setup: st.builds(Setup, texts, texts, texts, tools),
     Compaction: st.builds(Compaction, positions, texts, texts, texts),
@@ -176,6 +178,8 @@ def test_a_draft_has_an_id_of_its_own_that_says_what_it_is() -> None:
         Reasoning(): "rs_",
         ToolCall("c", "t", "{}"): "fc_",
         ToolResult("c", ""): "fco_",
+        ToolCall("c", "t", "{}", custom=True): "ctc_",
+        ToolResult("c", "", custom=True): "ctco_",
         Compaction(1, ""): "cmp_",
         Note(""): "ent_",
         Setup("a", "m"): "ent_",
@@ -184,6 +188,18 @@ def test_a_draft_has_an_id_of_its_own_that_says_what_it_is() -> None:
     drafts = [(draft(body), prefix) for body, prefix in prefixes.items() for _ in range(3)]
     assert all(made.id.startswith(prefix) and len(made.id) == len(prefix) + 32 for made, prefix in drafts)
     assert len({made.id for made, _ in drafts}) == len(drafts)
+
+
+def test_a_call_from_before_there_were_custom_ones_is_of_a_function() -> None:
+    """And one that is of a function now is written as it was then."""
+    call, result = ToolCall("c", "t", "{}", client=True), ToolResult("c", "x")
+    written = [
+        b'{"kind":"tool_call","call_id":"c","name":"t","arguments":"{}","client":true}',
+        b'{"kind":"tool_result","call_id":"c","output":"x"}',
+    ]
+    assert [decoder.decode(body) for body in written] == [call, result]
+    assert [msgspec.json.encode(body) for body in (call, result)] == written
+    assert not msgspec.json.decode(b'["o",0,"fc_1","tool_call","c","t",true]', type=Opened).custom
 
 
 def test_a_draft_keeps_the_id_it_is_given() -> None:

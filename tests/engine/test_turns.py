@@ -13,7 +13,7 @@ from engine.waiting import rest, until, within
 from legato import logs
 from legato.app import App
 from legato.domain.entries import Image, Message, Reasoning, Setup, Text, Tool, ToolCall, ToolResult, draft
-from legato.domain.events import Answered, Closed, Delta, Opened
+from legato.domain.events import Answered, Closed, Delta, Opened, retell
 from legato.domain.handles import Address, ById, Handle, Slug
 from legato.domain.ids import ConversationId
 from legato.domain.turns import After, Fresh, Input, Submission, Usage
@@ -299,6 +299,31 @@ async def test_an_heir_of_a_step_that_mixes_calls_leaves_the_clients_to_the_clie
     assert (await ended(app, turn)).status == "done"
     assert heir.requests == []
     assert (await transcript(app))[:3] == ["user: go", "asks the client for search {}", "calls work {}"]
+
+
+PATCH = Tool("patch", custom=True)
+
+
+async def test_a_call_of_a_custom_tool_is_marked_where_it_is_told_and_where_it_is_kept(rooms: Rooms) -> None:
+    """To followers, in the log, in what is told again from the log alone, and in an answer to it; the model sees its
+    own words."""
+    given = '{"input": "x"}'
+    model = Scripted(in_turn(calls(("c1", "patch", given), ("c2", "search", "{}"))))
+    app = await rooms.open(model)
+    turn = await ask(app, "mend x", tools=(PATCH, SEARCH))
+    opened = [event for event in await told(app, turn) if isinstance(event, Opened)]
+    assert [(event.id.partition("_")[0], event.client, event.custom) for event in opened] == [
+        ("ctc", True, True),
+        ("fc", True, False),
+    ]
+    app = await rooms.restart()
+    made = [entry for entry in await app.gateway.output(ALICE, turn.id) if isinstance(entry.body, ToolCall)]
+    assert [event for event in retell(made) if isinstance(event, Opened)] == opened
+    call = ToolCall(opened[0].call_id, "patch", given, client=True, custom=True)
+    assert made[0].body == call
+    result = ToolResult(call.call_id, "done", custom=True)
+    await ask(app, [result], After(turn.id), tools=(PATCH, SEARCH))
+    assert model.requests[-1].items[1:4:2] == (call, result)
 
 
 async def test_a_tool_of_the_client_takes_the_place_of_ours_for_its_turn(rooms: Rooms) -> None:

@@ -112,7 +112,7 @@ class Server:
     def get(self, path: str, **headers: str) -> Answer:
         return self._request("GET", path, None, headers)
 
-    def say(self, text: str, conversation: str = "talk", **more: Any) -> Answer:
+    def say(self, text: str | list[dict[str, Any]], conversation: str = "talk", **more: Any) -> Answer:
         """Say something in a named conversation, and wait for the answer."""
         body = {"conversation": conversation, "input": text, **more}
         return self._request("POST", "/v1/responses", body, {"authorization": f"Bearer {self.key}"})

@@ -614,6 +614,15 @@ def _bytes(home: Path) -> bytes:
     return b"".join(path.read_bytes() for path in home.glob("legato.db*"))
 
 
+def test_what_a_client_was_called_for_is_shown_as_it_was_told(serve: Serve, home: Path) -> None:
+    """A call of a custom tool by its text."""
+    server = serve()
+    patch = [{"type": "custom", "name": "patch"}]
+    [call] = server.say('call patch {"input": "+ \\"a\\""}', tools=patch).json["output"]
+    server.say([{"type": "custom_tool_call_output", "call_id": call["call_id"], "output": "changed"}], tools=patch)
+    assert '  called patch + "a"\n  → changed\n' in legato(home, "show", "talk").out
+
+
 def test_everything_leaves_one_home_and_lives_on_in_another(serve: Serve, home: Path, tmp_path: Path) -> None:
     """Also when a line is damaged on the way: it is named, the exit code says so, and the rest is there."""
     serve()

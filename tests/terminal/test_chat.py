@@ -57,6 +57,20 @@ def test_tools_reasoning_and_failures_are_shown(serve: Serve, terminal: Open, up
     assert chat.style_of("✗").fg == "red"
 
 
+def test_a_call_that_another_client_answers_is_shown_with_its_text(serve: Serve, terminal: Open) -> None:
+    """Handed on, and then what came of it."""
+    server = serve()
+    server.say("reply only hello", "work")
+    chat = terminal("-r", "work")
+    chat.answered("hello")
+    patch = [{"type": "custom", "name": "patch"}]
+    [call] = server.say('call patch {"input": "+ a line"}', "work", tools=patch).json["output"]
+    chat.until("◌ patch + a line  handed on")
+    result = {"type": "custom_tool_call_output", "call_id": call["call_id"], "output": "changed"}
+    server.say([result], "work", tools=patch)
+    chat.until("✓ tool  changed")
+
+
 def test_many_lines_are_typed_and_pasted_before_one_enter_sends_them(serve: Serve, terminal: Open) -> None:
     """Alt-Enter, Ctrl-J, a backslash at the end, and newlines that are pasted."""
     server = serve()

@@ -33,20 +33,38 @@ class FunctionTool(Struct, tag="function", tag_field="type"):
     strict: bool | None = None
 
 
+class PlainText(Struct, tag="text", tag_field="type"):
+    pass
+
+
+class Grammar(Struct, tag="grammar", tag_field="type"):
+    syntax: Literal["lark", "regex"]
+    definition: str
+
+
+class CustomTool(Struct, tag="custom", tag_field="type", omit_defaults=True):
+    name: FunctionName
+    description: str | None = None
+    format: PlainText | Grammar | None = None
+
+
 class ChosenFunction(Struct, tag="function", tag_field="type"):
+    name: FunctionName
+
+
+class ChosenCustom(Struct, tag="custom", tag_field="type"):
     name: FunctionName
 
 
 class AllowedTools(Struct, tag="allowed_tools", tag_field="type"):
     mode: Literal["auto", "required"]
-    tools: list[ChosenFunction]
+    tools: list[ChosenFunction | ChosenCustom]
 
 
-ToolChoice = Literal["none", "auto", "required"] | ChosenFunction | AllowedTools
-
-
-class PlainText(Struct, tag="text", tag_field="type"):
-    pass
+TOOLS = (FunctionTool, CustomTool, unheeded.HostedTool)
+CHOICES = (ChosenFunction, ChosenCustom, AllowedTools)
+GivenTool = Annotated[dict[str, Any], Meta(extra_json_schema={"$ref": "#/components/schemas/GivenTool"})]
+GivenChoice = Annotated[dict[str, Any], Meta(extra_json_schema={"$ref": "#/components/schemas/GivenChoice"})]
 
 
 class JsonObject(Struct, tag="json_object", tag_field="type"):
@@ -90,8 +108,8 @@ class CreateResponse(Struct):
     background: bool | None = None
     store: bool | None = None
     metadata: Metadata | None = None
-    tools: list[FunctionTool] | None = None
-    tool_choice: ToolChoice | None = None
+    tools: list[GivenTool] | None = None
+    tool_choice: Literal["none", "auto", "required"] | GivenChoice | None = None
     parallel_tool_calls: bool | None = None
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
     top_p: Annotated[float, Meta(ge=0, le=1)] | None = None

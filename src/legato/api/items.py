@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 from msgspec import Meta, Struct
 
+from legato.api.custom import arguments_of, input_of
 from legato.api.wire import MissingParameter, misfit
 from legato.domain.attachments import blob_of, is_inline
 from legato.domain.entries import (
@@ -72,6 +73,23 @@ class GivenFunctionCallOutput(Struct):
     status: Literal["in_progress", "completed", "incomplete"] | None = None
 
 
+class GivenCustomToolCall(Struct):
+    type: Literal["custom_tool_call"]
+    call_id: Id
+    name: Annotated[str, Meta(min_length=1, max_length=255)]
+    input: str
+    id: Id | None = None
+    status: Literal["in_progress", "completed", "incomplete"] | None = None
+
+
+class GivenCustomToolCallOutput(Struct):
+    type: Literal["custom_tool_call_output"]
+    call_id: Id
+    output: str | list[GivenPart]
+    id: Id | None = None
+    status: Literal["in_progress", "completed", "incomplete"] | None = None
+
+
 class GivenThought(Struct):
     text: str
 
@@ -125,7 +143,16 @@ class ItemReference(Struct):
     type: Literal["item_reference"] | None = None
 
 
-ITEMS = (GivenMessage, GivenFunctionCall, GivenFunctionCallOutput, GivenReasoning, GivenCompaction, ItemReference)
+ITEMS = (
+    GivenMessage,
+    GivenFunctionCall,
+    GivenFunctionCallOutput,
+    GivenCustomToolCall,
+    GivenCustomToolCallOutput,
+    GivenReasoning,
+    GivenCompaction,
+    ItemReference,
+)
 PARTS = (TextPart, RefusalPart, ImagePart, FilePart)
 
 
@@ -173,6 +200,13 @@ def parse_item(item: dict[str, Any], param: str, meant: Mapping[str, AnyBody] | 
         case "function_call_output":
             output = take(item, GivenFunctionCallOutput, param)
             return draft(result(output.call_id, content_of(output.output, f"{param}.output")))
+        case "custom_tool_call":
+            custom = take(item, GivenCustomToolCall, param)
+            arguments = arguments_of(custom.input)
+            return draft(ToolCall(custom.call_id, custom.name, arguments, client=True, custom=True))
+        case "custom_tool_call_output":
+            given = take(item, GivenCustomToolCallOutput, param)
+            return draft(result(given.call_id, content_of(given.output, f"{param}.output"), custom=True))
         case "reasoning":
             thought = take(item, GivenReasoning, param)
             text = "".join(part.text for part in (thought.content or thought.summary))
@@ -235,10 +269,11 @@ def address(url: str, param: str, *, inline: bool = False) -> str:
     return url
 
 
-def result(call_id: str, parts: tuple[Part, ...], between: str = "\n") -> ToolResult:
+def result(call_id: str, parts: tuple[Part, ...], between: str = "\n", *, custom: bool = False) -> ToolResult:
     """A tool's output: text, and all of it where there is more."""
     text = between.join(part.text if isinstance(part, Text) else "[an attachment]" for part in parts)
-    return ToolResult(call_id, text, parts=() if all(isinstance(part, Text) for part in parts) else parts)
+    plain = all(isinstance(part, Text) for part in parts)
+    return ToolResult(call_id, text, parts=() if plain else parts, custom=custom)
 
 
 # -- ours, in the wire's words
@@ -260,17 +295,13 @@ def item(entry_id: str, body: AnyBody, status: str | None = None) -> dict[str, A
                 shown["encrypted_content"] = encrypted
             shown["status"] = status or ("incomplete" if body.incomplete else "completed")
             return shown
+        case ToolCall(call_id=call_id, name=name, arguments=arguments, custom=True):
+            return custom_called(entry_id, call_id, name, input_of(arguments), status or "completed")
         case ToolCall(call_id=call_id, name=name, arguments=arguments):
-            return {
-                "id": entry_id,
-                "type": "function_call",
-                "call_id": call_id,
-                "name": name,
-                "arguments": arguments,
-                "status": status or "completed",
-            }
-        case ToolResult(call_id=call_id, output=output, is_error=is_error, parts=parts):
-            return answered(entry_id, call_id, [_shown(part, "user") for part in parts] or output, is_error)
+            return called(entry_id, call_id, name, arguments, status or "completed")
+        case ToolResult(call_id=call_id, output=output, is_error=is_error, parts=parts, custom=custom):
+            told = [_shown(part, "user") for part in parts] or output
+            return answered(entry_id, call_id, told, is_error, custom=custom)
         case Compaction():
             return compacted(entry_id, body)
         case Note():
@@ -279,9 +310,22 @@ def item(entry_id: str, body: AnyBody, status: str | None = None) -> dict[str, A
             return None
 
 
-def answered(entry_id: str, call_id: str, output: str | list[dict[str, Any]], is_error: bool) -> dict[str, Any]:
+def called(entry_id: str, call_id: str, name: str, arguments: str, status: str) -> dict[str, Any]:
+    told = {"id": entry_id, "type": "function_call", "call_id": call_id}
+    return told | {"name": name, "arguments": arguments, "status": status}
+
+
+def custom_called(entry_id: str, call_id: str, name: str, given: str, status: str) -> dict[str, Any]:
+    told = {"id": entry_id, "type": "custom_tool_call", "call_id": call_id}
+    return told | {"name": name, "input": given, "status": status}
+
+
+def answered(
+    entry_id: str, call_id: str, output: str | list[dict[str, Any]], is_error: bool, *, custom: bool = False
+) -> dict[str, Any]:
     """The result of a call; the API has no word for one that failed."""
-    told = {"id": entry_id, "type": "function_call_output", "call_id": call_id, "output": output, "status": "completed"}
+    kind = "custom_tool_call_output" if custom else "function_call_output"
+    told = {"id": entry_id, "type": kind, "call_id": call_id, "output": output, "status": "completed"}
     return told | ({"legato": {"is_error": True}} if is_error else {})
 
 

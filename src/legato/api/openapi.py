@@ -136,6 +136,8 @@ SHAPES: dict[Route, Shape] = {
 UNIONS: dict[str, tuple[type, ...]] = {
     "GivenItem": items.ITEMS,
     "GivenPart": items.PARTS,
+    "GivenTool": create_response.TOOLS,
+    "GivenChoice": create_response.CHOICES,
     "ChatPart": create_chat.PARTS,
     "ChatToolChoice": create_chat.CHOICES,
     "ChatFormat": create_chat.FORMATS,

@@ -9,6 +9,7 @@ from html import escape
 
 from markdown_it import MarkdownIt
 
+from legato.api.custom import input_of
 from legato.domain.conversations import Described
 from legato.domain.entries import Compaction, Entry, File, Image, Message, Note, Reasoning, Text, ToolCall, ToolResult
 
@@ -28,6 +29,8 @@ def markdown(row: Described, entries: Iterable[Entry]) -> str:
                 lines += [""]
             case Reasoning(text=text) if text:
                 lines += [f"> {line}".rstrip() for line in text.splitlines()] + [""]
+            case ToolCall(name=name, arguments=arguments, custom=True):
+                lines += [f"**{_plain(name)}**", "", *_fenced(input_of(arguments)), ""]
             case ToolCall(name=name, arguments=arguments):
                 lines += [f"**{_plain(name)}**", "", *_fenced(arguments, "json"), ""]
             case ToolResult(output=output):
@@ -62,8 +65,9 @@ def _block(entry: Entry) -> str | None:
             return f'<article class="{role}">{heading}{said}</article>'
         case Reasoning(text=text) if text:
             return f"<details><summary>Reasoning</summary><pre>{escape(text)}</pre></details>"
-        case ToolCall(name=name, arguments=arguments):
-            return f"<details><summary>Called {escape(name)}</summary><pre>{escape(arguments)}</pre></details>"
+        case ToolCall(name=name, arguments=arguments, custom=custom):
+            given = input_of(arguments) if custom else arguments
+            return f"<details><summary>Called {escape(name)}</summary><pre>{escape(given)}</pre></details>"
         case ToolResult(output=output, is_error=is_error):
             word = "Failed" if is_error else "Result"
             return f"<details><summary>{word}</summary><pre>{escape(output)}</pre></details>"

@@ -12,22 +12,15 @@ import msgspec
 from starlette.responses import Response
 
 from legato.api import items, unheeded
-from legato.api.create_response import (
-    AllowedTools,
-    ChosenFunction,
-    CreateResponse,
-    FunctionTool,
-    JsonObject,
-    JsonSchema,
-)
+from legato.api.create_response import CreateResponse, JsonObject, JsonSchema
 from legato.api.door import Call, whole
 from legato.api.pages import page
 from legato.api.response import DEFAULTS, response_object
 from legato.api.sse import EventStream
 from legato.api.stream import ResponseStream, WireEvent
 from legato.api.submitting import brought, parsed, submit, target_of, unstored
+from legato.api.tools import Choice, OfferedTool, choice_of, parse_choice, parse_tools, tool_of
 from legato.api.wire import DONE, answer, named_event
-from legato.domain.entries import Tool
 from legato.domain.ids import TurnId
 from legato.domain.turns import Fresh, Input, Options, Submission, Told, Turn
 from legato.engine.gateway import Gateway
@@ -47,8 +40,6 @@ ECHOED = (
     "store",
     "temperature",
     "text",
-    "tool_choice",
-    "tools",
     "top_logprobs",
     "top_p",
     "truncation",
@@ -172,13 +163,14 @@ async def input_items(call: Call) -> Response:
 async def submission_of(call: Call, body: CreateResponse) -> Submission:
     """A request as a submission."""
     cast = call.api.roster.cast(body.model)
+    tools, choice = parse_tools(body.tools), parse_choice(body.tool_choice)
     options = Options(
         agent=body.model,
         instructions=body.instructions,
-        tools=tuple(tool_of(tool) for tool in body.tools or ()),
-        params=_params(body),
+        tools=tuple(map(tool_of, tools)),
+        params=_params(body, choice),
         compact_threshold=next((c.compact_threshold for c in body.context_management or ()), None),
-        echo=_echo(body) | {"model": cast.name},
+        echo=_echo(body, tools, choice) | {"model": cast.name},
     )
     target = await target_of(call, body)
     given = await parsed(call, target, body.input)
@@ -192,11 +184,6 @@ async def submission_of(call: Call, body: CreateResponse) -> Submission:
         request_hash=call.request_hash,
         retry=call.is_retry,
     )
-
-
-def tool_of(given: FunctionTool) -> Tool:
-    """A tool of the client."""
-    return Tool(given.name, given.description or "", given.parameters or {}, strict=given.strict)
 
 
 async def find(call: Call) -> tuple[TurnId, Turn]:
@@ -258,17 +245,11 @@ def encode(event: WireEvent) -> bytes:
     return named_event(event["type"], event)
 
 
-def _params(body: CreateResponse) -> dict[str, Any]:
+def _params(body: CreateResponse, choice: Choice | None) -> dict[str, Any]:
     """What the model is asked for, in the words of Chat Completions."""
     params: dict[str, Any] = {name: value for name in ASKED if (value := getattr(body, name)) is not None}
-    match body.tool_choice:
-        case ChosenFunction() as chosen:
-            params["tool_choice"] = _chosen(chosen)
-        case AllowedTools(mode=mode, tools=tools):
-            allowed = {"mode": mode, "tools": [_chosen(tool) for tool in tools]}
-            params["tool_choice"] = {"type": "allowed_tools", "allowed_tools": allowed}
-        case str() as word:
-            params["tool_choice"] = word
+    if choice is not None:
+        params["tool_choice"] = choice_of(choice)
     match body.text.format if body.text is not None else None:
         case JsonObject():
             params["response_format"] = {"type": "json_object"}
@@ -282,12 +263,8 @@ def _params(body: CreateResponse) -> dict[str, Any]:
     return params
 
 
-def _chosen(tool: ChosenFunction) -> dict[str, Any]:
-    return {"type": "function", "function": {"name": tool.name}}
-
-
-def _echo(body: CreateResponse) -> dict[str, Any]:
-    given = {name: getattr(body, name) for name in ECHOED}
+def _echo(body: CreateResponse, tools: list[OfferedTool], choice: Choice | None) -> dict[str, Any]:
+    given = {name: getattr(body, name) for name in ECHOED} | {"tools": tools or None, "tool_choice": choice}
     echo = msgspec.to_builtins({name: value for name, value in given.items() if value is not None})
     if "text" in echo:
         echo["text"] = DEFAULTS["text"] | echo["text"]

@@ -9,13 +9,16 @@ from typing import Annotated, Any, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from legato.api.create_response import (
+    AllowedTools,
+    ChosenCustom,
+    ChosenFunction,
+    CustomTool,
     FunctionTool,
     JsonObject,
     JsonSchema,
     Metadata,
     PlainText,
     ReasoningConfig,
-    ToolChoice,
 )
 from legato.domain.checks import Check
 from legato.domain.grams import MAX_QUERY
@@ -219,6 +222,22 @@ class FunctionCallOutputItem(Struct, tag="function_call_output", tag_field="type
     legato: Failed | UnsetType = UNSET
 
 
+class CustomToolCallItem(Struct, tag="custom_tool_call", tag_field="type"):
+    id: str
+    call_id: str
+    name: str
+    input: str
+    status: ItemStatus
+
+
+class CustomToolCallOutputItem(Struct, tag="custom_tool_call_output", tag_field="type"):
+    id: str
+    call_id: str
+    output: str | list[InputText | InputImage | InputFile]
+    status: ItemStatus
+    legato: Failed | UnsetType = UNSET
+
+
 class Folded(Struct):
     upto: int
     why: str
@@ -233,7 +252,15 @@ class CompactionItem(Struct, tag="compaction", tag_field="type"):
     legato: Folded | None = None
 
 
-Item = MessageItem | ReasoningItem | FunctionCallItem | FunctionCallOutputItem | CompactionItem
+Item = (
+    MessageItem
+    | ReasoningItem
+    | FunctionCallItem
+    | FunctionCallOutputItem
+    | CustomToolCallItem
+    | CustomToolCallOutputItem
+    | CompactionItem
+)
 
 
 class Page(Struct):
@@ -305,8 +332,8 @@ class Response(Struct):
     conversation: NamedConversation | None
     previous_response_id: str | None
     instructions: str | None
-    tools: list[FunctionTool]
-    tool_choice: ToolChoice
+    tools: list[FunctionTool | CustomTool]
+    tool_choice: Literal["none", "auto", "required"] | ChosenFunction | ChosenCustom | AllowedTools
     parallel_tool_calls: bool
     max_tool_calls: int | None
     text: ResponseText

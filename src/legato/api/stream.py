@@ -8,7 +8,8 @@ theirs. Extension data goes into fields; there are no event types of our own.
 from collections.abc import Iterator
 from typing import Any
 
-from legato.api.items import answered, compacted, output_text, refused
+from legato.api.custom import input_of
+from legato.api.items import answered, called, compacted, custom_called, output_text, refused
 from legato.domain.events import Answered, AnyEvent, Closed, Delta, Folded, Opened
 
 WireEvent = dict[str, Any]
@@ -54,7 +55,8 @@ class ResponseStream:
             case Delta(index=index, text=text):
                 item = self._items[index]
                 item.pieces.append(text)
-                yield self._delta(item, text)
+                if not item.opened.custom:  # its text can be told only when it is whole
+                    yield self._delta(item, text)
             case Closed(index=index, incomplete=incomplete):
                 yield from self._closed(self._items.pop(index), "incomplete" if incomplete else "completed")
             case Answered(index=index, id=id, call_id=call_id, output=output, is_error=is_error):
@@ -109,6 +111,11 @@ class ResponseStream:
                 yield self._of("response.reasoning_summary_text.done", item, summary_index=0, text=item.text)
                 part = {"type": "summary_text", "text": item.text}
                 yield self._of("response.reasoning_summary_part.done", item, summary_index=0, part=part)
+            case "tool_call" if item.opened.custom:
+                given = _input(item, status)
+                if given:
+                    yield self._of("response.custom_tool_call_input.delta", item, delta=given)
+                yield self._of("response.custom_tool_call_input.done", item, input=given)
             case "tool_call":
                 name = item.opened.name
                 yield self._of("response.function_call_arguments.done", item, name=name, arguments=item.text)
@@ -132,12 +139,12 @@ def _shown(item: _Item, status: str) -> dict[str, Any]:
         case "reasoning":
             thought = [] if status == "in_progress" else [{"type": "summary_text", "text": item.text}]
             return {"id": opened.id, "type": "reasoning", "summary": thought, "status": status}
+        case "tool_call" if opened.custom:
+            return custom_called(opened.id, opened.call_id, opened.name, _input(item, status), status)
         case "tool_call":
-            return {
-                "id": opened.id,
-                "type": "function_call",
-                "call_id": opened.call_id,
-                "name": opened.name,
-                "arguments": item.text,
-                "status": status,
-            }
+            return called(opened.id, opened.call_id, opened.name, item.text, status)
+
+
+def _input(item: _Item, status: str) -> str:
+    """What a custom tool is called with. Half of it is nothing that anybody should act on."""
+    return input_of(item.text) if status == "completed" else ""

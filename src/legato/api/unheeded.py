@@ -21,6 +21,30 @@ Includable = Literal[
     "message.output_text.logprobs",
 ]
 CacheRetention = Literal["in_memory", "in-memory", "24h"]
+HostedKind = Literal[
+    "apply_patch",
+    "code_interpreter",
+    "computer",
+    "computer_use_preview",
+    "file_search",
+    "image_generation",
+    "local_shell",
+    "mcp",
+    "namespace",
+    "programmatic_tool_calling",
+    "shell",
+    "tool_search",
+    "web_search",
+    "web_search_2025_08_26",
+    "web_search_preview",
+    "web_search_preview_2025_03_11",
+]
+
+
+class HostedTool(Struct):
+    """A tool that OpenAI's servers run, or hand on in a way of their own. The model is not offered it here."""
+
+    type: HostedKind
 
 
 class StreamOptions(Struct):

@@ -125,9 +125,10 @@ def show(home: Path | None, what: str, *, as_json: bool) -> None:
         if item["type"] == "message":
             who = item["role"] + (" (cut off)" if item["status"] == "incomplete" else "")
             click.echo(click.style(f"{who}:", bold=True) + f" {shown(_text(item['content']))}\n")
-        elif item["type"] == "function_call":
-            click.echo(click.style(f"  called {item['name']} {shown(item['arguments'])}", dim=True))
-        elif item["type"] == "function_call_output":
+        elif item["type"] in ("function_call", "custom_tool_call"):
+            given = item["arguments"] if "arguments" in item else item["input"]
+            click.echo(click.style(f"  called {item['name']} {shown(given)}", dim=True))
+        elif item["type"] in ("function_call_output", "custom_tool_call_output"):
             click.echo(click.style(f"  → {shown(_text(item['output']))}", dim=True))
         elif item["type"] == "compaction":
             click.echo(click.style(f"  [summarised: {shown(item['encrypted_content'])}]\n", dim=True))

@@ -19,6 +19,8 @@ Event = dict[str, Any]
 Item = dict[str, Any]
 
 OWN, OTHER = "›", "»"
+CALLS = ("function_call", "custom_tool_call")
+RESULTS = ("function_call_output", "custom_tool_call_output")
 RESULT = 60
 RECAP_ROWS = 24
 RECAP_TALK = 6
@@ -68,7 +70,7 @@ class Telling:
             self._told.add(item["id"])
             if item["type"] == "message":
                 rows += self.said(said, OWN if own else OTHER, item["role"])
-            elif item["type"] == "function_call_output":
+            elif item["type"] in RESULTS:
                 rows += ["", *self._call("✓", {"name": "tool", "arguments": ""}, output_of(item))]
         return rows
 
@@ -81,7 +83,7 @@ class Telling:
                 thinking = event["item"]["type"] == "reasoning"
                 self._writing = MarkdownStream(self._paint, "dim italic" if thinking else "")
                 return [*rows, *self._resumed(), ""]
-            case "response.output_item.added" if event["item"]["type"] == "function_call":
+            case "response.output_item.added" if event["item"]["type"] in CALLS:
                 self._calls[event["item"]["call_id"]] = dict(event["item"])
             case "response.output_text.delta" | "response.refusal.delta" | "response.reasoning_summary_text.delta" if (
                 self._writing
@@ -95,10 +97,10 @@ class Telling:
         """An item is whole, or will never be."""
         self._told.add(item["id"])
         match item["type"]:
-            case "function_call":
+            case kind if kind in CALLS:
                 self._calls[item["call_id"]] = dict(item)
                 return []
-            case "function_call_output":
+            case kind if kind in RESULTS:
                 call = self._calls.pop(item["call_id"], {"name": "tool", "arguments": ""})
                 failed = item.get("legato", {}).get("is_error", False)
                 return ["", *self._call("✗" if failed else "✓", call, output_of(item))]
@@ -146,7 +148,7 @@ class Telling:
             return ["", *written.feed(text_of(item)), *written.close()]
         if item["type"] == "message":
             return self.said(text_of(item), OTHER, item["role"])
-        if item["type"] == "function_call":
+        if item["type"] in CALLS:
             self._calls[item["call_id"]] = item
             return []
         return self._done(item)
@@ -161,7 +163,7 @@ class Telling:
     def _call(self, mark: str, call: Item, result: str) -> list[str]:
         style = {"✓": "green", "✗": "red"}.get(mark, "yellow")
         width = self._paint.width
-        arguments = short(_compact(call["arguments"]), max(width // 3, 10))
+        arguments = short(_compact(given_to(call)), max(width // 3, 10))
         told = short(result, max(min(RESULT, width - len(arguments) - len(call["name"]) - 8), 10))
         pieces = [(f"{mark} ", style), (plain(call["name"]), ""), (f" {arguments}" if arguments else "", "dim")]
         return self._paint.text(*pieces, (f"  {told}" if told else "", "dim"), indent=2)
@@ -209,6 +211,11 @@ def text_of(item: Item) -> str:
     return "".join(
         part.get("text", part.get("refusal", f"[{part['type'].removeprefix('input_')}]")) for part in item["content"]
     )
+
+
+def given_to(call: Item) -> str:
+    """What a tool was called with: JSON, or the text of a custom one."""
+    return str(call["arguments"] if "arguments" in call else call["input"])
 
 
 def output_of(item: Item) -> str:

@@ -43,13 +43,14 @@ Part = Text | Image | File
 
 class Tool(Struct, frozen=True, omit_defaults=True):
     """What a model is told about a tool (`strict`: its arguments fit the parameters exactly), and whether it may run
-    again after a crash in doubt."""
+    again after a crash in doubt. A `custom` tool of a client takes plain text where the model knows a function."""
 
     name: str
     description: str = ""
     parameters: dict[str, Any] = {}
     repeatable: bool = False
     strict: bool | None = None
+    custom: bool = False
 
 
 class Body(Struct, frozen=True, tag_field="kind", omit_defaults=True):
@@ -85,23 +86,26 @@ class Reasoning(Body, frozen=True, tag="reasoning"):
 
 
 class ToolCall(Body, frozen=True, tag="tool_call"):
-    """A call the model made. `client` calls are answered by the client, the others by a toolset here."""
+    """A call the model made. `client` calls are answered by the client, the others by a toolset here. Of a `custom` one
+    the client is told the text that is in the arguments."""
 
     call_id: str
     name: str
     arguments: str
     client: bool = False
+    custom: bool = False
 
 
 class ToolResult(Body, frozen=True, tag="tool_result"):
     """What a call gave back, in words; `parts` are all of it where there is more. `unknown`: a crash hid whether it
-    happened, and nobody guessed."""
+    happened, and nobody guessed. `custom`: it is what a custom tool of the client gave."""
 
     call_id: str
     output: str
     is_error: bool = False
     unknown: bool = False
     parts: tuple[Part, ...] = ()
+    custom: bool = False
 
     @property
     def attached(self) -> tuple[Image | File, ...]:
@@ -180,6 +184,7 @@ Item = Message | Reasoning | ToolCall | ToolResult
 ControlBody = Compaction | Expand | Rewind | Pin | Hide | Remove
 
 _PREFIX = {Message: "msg_", Reasoning: "rs_", ToolCall: "fc_", ToolResult: "fco_", Compaction: "cmp_"}
+_CUSTOM_PREFIX = {ToolCall: "ctc_", ToolResult: "ctco_"}
 
 
 def kind_of(body: Body) -> str:
@@ -208,7 +213,9 @@ class Draft(Struct, frozen=True):
 
 
 def draft(body: AnyBody, id: str | None = None) -> Draft:
-    return Draft(EntryId(id or new_id(_PREFIX.get(type(body), "ent_"))), body)
+    custom = isinstance(body, ToolCall | ToolResult) and body.custom
+    prefix = (_CUSTOM_PREFIX if custom else _PREFIX).get(type(body), "ent_")
+    return Draft(EntryId(id or new_id(prefix)), body)
 
 
 class Entry(Struct, frozen=True):

@@ -21,7 +21,7 @@ class Event(Struct, frozen=True, array_like=True):
 
 
 class Opened(Event, frozen=True, array_like=True, tag="o"):
-    """An item begins at place `index` of the turn's output. A message may be a `refusal`."""
+    """An item begins at place `index` of the turn's output. A message may be a `refusal`, a call `custom`."""
 
     index: int
     id: EntryId
@@ -30,6 +30,7 @@ class Opened(Event, frozen=True, array_like=True, tag="o"):
     name: str = ""
     client: bool = False
     refusal: bool = False
+    custom: bool = False
 
 
 class Delta(Event, frozen=True, array_like=True, tag="d"):
@@ -131,8 +132,9 @@ def retell(entries: Iterable[Entry]) -> list[AnyEvent]:
                 told.append(Folded(index, entry_id, body))
             case ToolResult(call_id=call_id, output=output, is_error=is_error):
                 told.append(Answered(index, entry_id, call_id, output, is_error))
-            case ToolCall(call_id=call_id, name=name, arguments=text, client=client):
-                told += [Opened(index, entry_id, "tool_call", call_id, name, client), Delta(index, text), Closed(index)]
+            case ToolCall(call_id=call_id, name=name, arguments=text, client=client, custom=custom):
+                opened = Opened(index, entry_id, "tool_call", call_id, name, client, custom=custom)
+                told += [opened, Delta(index, text), Closed(index)]
             case Reasoning(text=text, incomplete=incomplete):
                 told += [Opened(index, entry_id, "reasoning"), Delta(index, text), Closed(index, incomplete)]
             case Message(text=text, incomplete=incomplete):

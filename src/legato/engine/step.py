@@ -9,7 +9,7 @@ a call is whole; so the first call is told as it comes, and what comes after it 
 
 from collections.abc import Iterable, Iterator
 
-from legato.domain.entries import Draft, Message, Note, Reasoning, Text, ToolCall, draft
+from legato.domain.entries import Draft, Message, Note, Reasoning, Text, Tool, ToolCall, draft
 from legato.domain.events import AnyEvent, Closed, Delta, ItemKind, Opened
 from legato.domain.ids import EntryId, moment_of, new_call_id, new_id
 from legato.domain.turns import CUT_SHORT, CutBy, Turn, Usage, cut_by
@@ -27,12 +27,15 @@ from legato.engine.protocols import (
 class _Open:
     """An item that is growing."""
 
-    def __init__(self, index: int, begins: TextChunk | RefusalChunk | ReasoningChunk | CallOpened, moment: str) -> None:
+    def __init__(
+        self, index: int, begins: TextChunk | RefusalChunk | ReasoningChunk | CallOpened, moment: str, tool: Tool | None
+    ) -> None:
         self.index, self.says = index, type(begins)
         self.kind = _KINDS[self.says]
         self.call = begins if isinstance(begins, CallOpened) else None
+        self.client, self.custom = tool is not None, tool is not None and tool.custom
         self.pieces: list[str] = []
-        self.id = EntryId(new_id(_PREFIX[self.kind] + moment))
+        self.id = EntryId(new_id((_CUSTOM if self.custom else _PREFIX[self.kind]) + moment))
         self.call_id = new_call_id() if self.call is not None else ""
         self.incomplete = False
         self.held = False  # nobody is told of it before the step ends
@@ -50,6 +53,7 @@ _KINDS: dict[type[ModelEvent], ItemKind] = {
     CallOpened: "tool_call",
 }
 _PREFIX: dict[ItemKind, str] = {"message": "msg_", "reasoning": "rs_", "tool_call": "fc_"}
+_CUSTOM = "ctc_"
 
 
 class Step:
@@ -61,7 +65,7 @@ class Step:
         self.next_index = index
         self.usage = Usage()
         self.cut_by: CutBy | None = None
-        self.client_tools = frozenset(tool.name for tool in turn.input.options.tools)
+        self.client_tools = turn.input.options.tools_by_name
         self._items: list[_Open] = []
         self._prose: _Open | None = None  # the message or reasoning that is growing
         self._calls: dict[str, _Open] = {}  # the calls that are growing
@@ -126,7 +130,8 @@ class Step:
         return kept
 
     def _new(self, begins: TextChunk | RefusalChunk | ReasoningChunk | CallOpened) -> _Open:
-        item = _Open(self.next_index, begins, self.moment)
+        tool = self.client_tools.get(begins.name) if isinstance(begins, CallOpened) else None
+        item = _Open(self.next_index, begins, self.moment, tool)
         item.held = any(before.call is not None for before in self._items)
         self.next_index += 1
         self._items.append(item)
@@ -151,7 +156,7 @@ class Step:
         if item.call is None:
             return Opened(item.index, item.id, item.kind, refusal=item.says is RefusalChunk)
         name = item.call.name
-        return Opened(item.index, item.id, item.kind, item.call_id, name, name in self.client_tools)
+        return Opened(item.index, item.id, item.kind, item.call_id, name, item.client, custom=item.custom)
 
     def _body(self, item: _Open) -> Message | Reasoning | ToolCall | None:
         if item.kind == "message":
@@ -161,4 +166,4 @@ class Step:
             return Reasoning(item.text, incomplete=item.incomplete)
         if item.incomplete or item.call is None:
             return None
-        return ToolCall(item.call_id, item.call.name, item.text, client=item.call.name in self.client_tools)
+        return ToolCall(item.call_id, item.call.name, item.text, client=item.client, custom=item.custom)

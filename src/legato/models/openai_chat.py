@@ -41,6 +41,8 @@ MAX_LINE = 16 * 1024 * 1024
 TRIES = 4
 LONGEST_WAIT = 30.0  # seconds between two tries
 ATTACHED = {"type": "text", "text": "[Attached to the results of the tool calls]"}
+IDLE = {"tool_choice": ("auto", "none"), "parallel_tool_calls": (True, False)}
+"""What says nothing where there is no tool, and what servers refuse there."""
 SILENCE = b'{"role":"user","content":""},'
 """What was said where nobody has said a word: servers refuse a request without a message."""
 
@@ -170,7 +172,8 @@ def chat_request(model: str, request: ModelRequest) -> bytes:
     if request.tools:
         body["tools"] = [_tool(tool) for tool in request.tools]
     for name in PASSED_ON:
-        if (value := request.params.get(name)) is not None:
+        value = request.params.get(name)
+        if value is not None and (request.tools or value not in IDLE.get(name, ())):
             body[name] = value
     if (limit := request.params.get("max_output_tokens")) is not None:
         body["max_completion_tokens"] = limit
