@@ -145,6 +145,21 @@ PARAMETERS = [
     response("tools", [{"type": "function", "name": "f"}, {"type": "nope"}], expects="tools[1].type"),
     response("tools", [{"type": "function", "name": "f"}, {"name": "f"}], expects="tools[1].type"),
     response("tools", [{"type": "custom"}], expects="tools[0].name"),
+    *(
+        response("tools", [{"type": "namespace", "name": "functions", **more}], expects="tools[0].tools")
+        for more in ({}, {"tools": 7}, {"tools": [{"type": "nope"}]}, {"tools": [{"type": "custom"}]})
+    ),
+    response("input", [{"type": "additional_tools", "tools": [{"type": "custom", "name": "f"}]}], "tools alone"),
+    *(
+        response("input", [{"role": "user", "content": "x"}, {"type": "additional_tools", **more}], expects=at)
+        for more, at in (
+            ({}, "input[1].tools"),
+            ({"tools": 7}, "input[1].tools"),
+            ({"tools": [], "role": "user"}, "input[1].role"),
+            ({"tools": [{"type": "nope"}]}, "input[1].tools[0].type"),
+        )
+    ),
+    response("input", [{"type": "additional_tools", "tools": []}, {"role": "robot"}], expects="input[1]"),
     *(response("tools", [{"type": "custom", "name": name}], expects="tools[0].name") for name in ("", "a b", 7, "f\n")),
     response("tools", [{"type": "custom", "name": "f", "description": 7}], expects="tools[0].description"),
     *(
@@ -224,6 +239,7 @@ ITEM_ROWS = [
     *item({"type": "custom_tool_call_output", "output": "x"}, ".call_id"),
     *item({"type": "custom_tool_call_output", "call_id": "c", "output": [{"type": "telepathy"}]}, ".output[0].type"),
     *item({"type": "web_search_call", "id": "ws_1", "status": "completed"}, ".type"),
+    *item({"type": "additional_tools", "tools": []}, ".type", "tools that are no request's")[1:],
     *item({"type": "reasoning", "summary": "x"}, ".summary"),
     *item({"type": "reasoning", "summary": [7]}, ".summary"),
     content({}, ".type"),

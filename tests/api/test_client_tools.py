@@ -272,6 +272,57 @@ def test_a_tool_that_is_not_run_here_cannot_be_chosen(client: httpx.Client, kind
         assert f"The tool '{kind}' is not run here" in told["message"]
 
 
+# -- tools in other places
+
+FUNCTIONS = {"type": "namespace", "name": "functions", "description": "", "tools": [PATCH, WEATHER]}
+
+
+@pytest.mark.parametrize("store", [True, False], ids=["stored", "not stored"])
+def test_tools_that_stand_among_what_is_said_are_offered_and_are_not_said(
+    steered_server: Server, upstream: Upstream, store: bool
+) -> None:
+    """As Codex sends them, each time; those of the namespace `functions` are plain functions and custom tools."""
+    client = steered_server.client
+    more = {"type": "additional_tools", "role": "developer", "id": "at_1", "tools": [*ALL_HOSTED, FUNCTIONS]}
+    said = [more, {"role": "user", "content": "mend it"}]
+    call_patch(upstream.talk())
+    with streaming(client, said, tools=[NOW], store=store) as answer:
+        last = is_stream(list(events(answer)))
+    [call] = last["output"]
+    assert (call["type"], call["input"]) == ("custom_tool_call", TEXT)
+    assert [tool["name"] for tool in last["tools"]] == ["now"]
+    [sent] = upstream.received
+    assert [tool["function"]["name"] for tool in sent["tools"]] == ["now", "patch", "weather"]
+    assert [message["content"] for message in sent["messages"]] == ["mend it"]
+    say(upstream.talk())
+    output = {"type": "custom_tool_call_output", "call_id": call["call_id"], "output": "done"}
+    goes_on = {"conversation": conversation_of(last)} if store else {}
+    before = [more, {"type": "item_reference", "id": call["id"]}] if store else [*said, call]
+    told = ask(client, [*before, output], store=store, **goes_on)
+    assert [message["role"] for message in upstream.received[1]["messages"]] == ["user", "assistant", "tool"]
+    if store:
+        page = get(client, f"/v1/conversations/{conversation_of(last)}/items", order="asc")
+        assert types_of(page["data"]) == ["message", "custom_tool_call", "custom_tool_call_output", "message"]
+        say(upstream.talk())
+        said = [more, {"type": "item_reference", "id": told["output"][0]["id"]}, {"role": "user", "content": "thanks"}]
+        ask(client, said, **goes_on)
+        assert [message["role"] for message in upstream.received[2]["messages"]][2:] == ["tool", "assistant", "user"]
+
+
+def test_tools_of_the_namespace_of_functions_are_tools_like_any_other(client: httpx.Client) -> None:
+    """In `tools`, too; what is counted is what is offered, wherever it stands."""
+    response = is_response(ask(client, CALL, tools=[FUNCTIONS]))
+    assert types_of(response["output"]) == ["custom_tool_call"]
+    assert [tool["name"] for tool in response["tools"]] == ["patch", "weather"]
+    hi = {"role": "user", "content": "hi"}
+    among = {"type": "additional_tools", "role": "developer", "tools": [FUNCTIONS]}
+    counted = [
+        post(client, "/v1/responses/input_tokens", **body)["input_tokens"]
+        for body in ({"input": "hi", "tools": [PATCH, WEATHER]}, {"input": [among, hi]}, {"input": [hi]})
+    ]
+    assert counted[0] == counted[1] > counted[2]
+
+
 # -- tools of one name
 
 

@@ -11,12 +11,12 @@ from msgspec import Struct
 from starlette.responses import Response
 
 from legato.api import items
-from legato.api.create_response import ConversationRef, GivenTool, ModelName
+from legato.api.create_response import ConversationRef, ModelName
 from legato.api.door import Call
 from legato.api.response import usage_object
 from legato.api.responses import find
 from legato.api.submitting import parsed, previous, target_of
-from legato.api.tools import parse_tools, tool_of
+from legato.api.tools import parse_additional, parse_tools, tool_of
 from legato.api.wire import answer
 from legato.domain.ids import new_id
 from legato.domain.turns import Input, Options, Submission
@@ -32,7 +32,7 @@ class MeasureResponse(Struct):
     conversation: str | ConversationRef | None = None
     previous_response_id: str | None = None
     instructions: str | None = None
-    tools: list[GivenTool] | None = None
+    tools: list[items.GivenTool] | None = None
 
 
 class CompactResponse(Struct):
@@ -48,7 +48,7 @@ class CompactResponse(Struct):
 async def input_tokens(call: Call) -> Response:
     """`POST /v1/responses/input_tokens`: how many tokens a request would have."""
     body = await call.body(MeasureResponse)
-    tools = tuple(map(tool_of, parse_tools(body.tools)))
+    tools = tuple(map(tool_of, [*parse_tools(body.tools), *parse_additional(body.input)]))
     submission = await _submission(call, body, Options(instructions=body.instructions, tools=tools))
     with previous(submission):
         count = await call.gateway.measure(submission, call.api.roster.cast(body.model))

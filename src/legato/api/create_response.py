@@ -61,9 +61,12 @@ class AllowedTools(Struct, tag="allowed_tools", tag_field="type"):
     tools: list[ChosenFunction | ChosenCustom]
 
 
+class Functions(Struct, tag="namespace", tag_field="type"):
+    tools: list[FunctionTool | CustomTool]
+
+
 TOOLS = (FunctionTool, CustomTool, unheeded.HostedTool)
 CHOICES = (ChosenFunction, ChosenCustom, AllowedTools)
-GivenTool = Annotated[dict[str, Any], Meta(extra_json_schema={"$ref": "#/components/schemas/GivenTool"})]
 GivenChoice = Annotated[dict[str, Any], Meta(extra_json_schema={"$ref": "#/components/schemas/GivenChoice"})]
 
 
@@ -108,7 +111,7 @@ class CreateResponse(Struct):
     background: bool | None = None
     store: bool | None = None
     metadata: Metadata | None = None
-    tools: list[GivenTool] | None = None
+    tools: list[items.GivenTool] | None = None
     tool_choice: Literal["none", "auto", "required"] | GivenChoice | None = None
     parallel_tool_calls: bool | None = None
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None

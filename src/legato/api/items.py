@@ -45,6 +45,7 @@ Id = Annotated[str, Meta(min_length=1, max_length=255)]
 MAX_URL = 20_971_520
 
 GivenItem = Annotated[dict[str, Any], Meta(extra_json_schema={"$ref": "#/components/schemas/GivenItem"})]
+GivenTool = Annotated[dict[str, Any], Meta(extra_json_schema={"$ref": "#/components/schemas/GivenTool"})]
 GivenPart = Annotated[dict[str, Any], Meta(extra_json_schema={"$ref": "#/components/schemas/GivenPart"})]
 
 
@@ -143,6 +144,15 @@ class ItemReference(Struct):
     type: Literal["item_reference"] | None = None
 
 
+class AdditionalTools(Struct):
+    """Tools among what is said. They are offered with those of the request, and are nothing that was said."""
+
+    type: Literal["additional_tools"]
+    tools: list[GivenTool]
+    role: Literal["developer"] = "developer"
+    id: Id | None = None
+
+
 ITEMS = (
     GivenMessage,
     GivenFunctionCall,
@@ -152,6 +162,7 @@ ITEMS = (
     GivenReasoning,
     GivenCompaction,
     ItemReference,
+    AdditionalTools,
 )
 PARTS = (TextPart, RefusalPart, ImagePart, FilePart)
 
@@ -159,10 +170,16 @@ PARTS = (TextPart, RefusalPart, ImagePart, FilePart)
 def parse_input(
     given: str | list[dict[str, Any]], param: str = "input", meant: Mapping[str, AnyBody] | None = None
 ) -> tuple[Draft, ...]:
-    """What a request brings, as drafts. `meant` is what its references mean, where they may stand."""
+    """What a request brings, as drafts. `meant` is what its references mean, where they may stand; so may tools, which
+    are not among the drafts."""
     if isinstance(given, str):
         return (draft(Message("user", (Text(given),))),)
-    return tuple(parse_item(item, f"{param}[{place}]", meant) for place, item in enumerate(given))
+    said = [(place, item) for place, item in enumerate(given) if meant is None or not brings_tools(item)]
+    return tuple(parse_item(item, f"{param}[{place}]", meant) for place, item in said)
+
+
+def brings_tools(item: dict[str, Any]) -> bool:
+    return item.get("type") == "additional_tools"
 
 
 def referred(item: dict[str, Any]) -> str | None:

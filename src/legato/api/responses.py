@@ -19,7 +19,7 @@ from legato.api.response import DEFAULTS, response_object
 from legato.api.sse import EventStream
 from legato.api.stream import ResponseStream, WireEvent
 from legato.api.submitting import brought, parsed, submit, target_of, unstored
-from legato.api.tools import Choice, OfferedTool, choice_of, parse_choice, parse_tools, tool_of
+from legato.api.tools import Choice, OfferedTool, choice_of, parse_additional, parse_choice, parse_tools, tool_of
 from legato.api.wire import DONE, answer, named_event
 from legato.domain.ids import TurnId
 from legato.domain.turns import Fresh, Input, Options, Submission, Told, Turn
@@ -167,7 +167,7 @@ async def submission_of(call: Call, body: CreateResponse) -> Submission:
     options = Options(
         agent=body.model,
         instructions=body.instructions,
-        tools=tuple(map(tool_of, tools)),
+        tools=tuple(map(tool_of, [*tools, *parse_additional(body.input)])),
         params=_params(body, choice),
         compact_threshold=next((c.compact_threshold for c in body.context_management or ()), None),
         echo=_echo(body, tools, choice) | {"model": cast.name},

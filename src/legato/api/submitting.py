@@ -112,7 +112,7 @@ async def parsed(
     in holds already. A client that says a call again beside its result says all before it again."""
     if isinstance(given, str):
         return items.parse_input(given, param)
-    named = [items.referred(item) for item in given]
+    named = [items.referred(item) for item in given if not items.brings_tools(item)]
     ids = [each for each in named if each is not None]
     told = await call.gateway.told_by_id(call.caller.principal, ids) if ids else []
     drafts = items.parse_input(given, param, {entry.id: entry.body for _, entry in told})

@@ -1,10 +1,23 @@
-"""The tools that a client brings, and which of them it wants called."""
+"""The tools that a client brings, and which of them it wants called.
 
+Those of the namespace `functions` are tools like any other: so OpenAI's models call the place where functions are, and
+Codex writes it down.
+"""
+
+from collections.abc import Iterator
 from typing import Any, get_args
 
-from legato.api.create_response import AllowedTools, ChosenCustom, ChosenFunction, CustomTool, FunctionTool, Grammar
+from legato.api.create_response import (
+    AllowedTools,
+    ChosenCustom,
+    ChosenFunction,
+    CustomTool,
+    Functions,
+    FunctionTool,
+    Grammar,
+)
 from legato.api.custom import as_function
-from legato.api.items import take
+from legato.api.items import AdditionalTools, brings_tools, take
 from legato.api.unheeded import HostedKind
 from legato.api.wire import MissingParameter
 from legato.domain.entries import Tool
@@ -14,25 +27,34 @@ OfferedTool = FunctionTool | CustomTool
 Chosen = ChosenFunction | ChosenCustom | AllowedTools
 Choice = str | Chosen
 HOSTED = get_args(HostedKind)
+FUNCTIONS = "functions"
 
 
-def parse_tools(given: list[dict[str, Any]] | None) -> list[OfferedTool]:
+def parse_tools(given: list[dict[str, Any]] | None, param: str = "tools") -> list[OfferedTool]:
     """The tools that the model is offered: those that the client answers for."""
-    parsed = (_parse(tool, f"tools[{place}]") for place, tool in enumerate(given or ()))
-    return [tool for tool in parsed if tool is not None]
+    return [offered for place, tool in enumerate(given or ()) for offered in _parsed(tool, f"{param}[{place}]")]
 
 
-def _parse(given: dict[str, Any], param: str) -> OfferedTool | None:
+def parse_additional(said: str | list[dict[str, Any]] | None) -> list[OfferedTool]:
+    """The same of those that stand among what is said."""
+    among = enumerate(said if isinstance(said, list) else ())
+    brought = [
+        (take(item, AdditionalTools, f"input[{n}]"), f"input[{n}].tools") for n, item in among if brings_tools(item)
+    ]
+    return [offered for more, param in brought for offered in parse_tools(more.tools, param)]
+
+
+def _parsed(given: dict[str, Any], param: str) -> Iterator[OfferedTool]:
     match given.get("type"):
         case "function":
-            return take(given, FunctionTool, param)
+            yield take(given, FunctionTool, param)
         case "custom":
-            return take(given, CustomTool, param)
+            yield take(given, CustomTool, param)
+        case "namespace" if given.get("name") == FUNCTIONS:
+            yield from take(given, Functions, param).tools
         case None:
             raise MissingParameter.named(f"{param}.type")
-        case kind if kind in HOSTED:
-            return None
-        case kind:
+        case kind if kind not in HOSTED:
             raise BadInput(f"Tools of type {kind!r} are not supported.", param=f"{param}.type")
 
 
