@@ -636,19 +636,20 @@ async def test_a_turn_that_loses_the_store_again_and_again_is_not_given_up(share
     app = await shared.open(model, worker_max_attempts=1, worker_lease=600.0)
     turn = await say(app, "one")
     for again in range(3):
-        asked = await model.asked()
-        async with outage.holding(turn):
-            asked.finish(f"try {again}")
-            await until(outage.somebody_waits)
-            await outage.strike()
-        await until(lambda: nothing_runs(app))
-        await renewed(app)
+        await cut_off(app, model, outage, turn, f"try {again}")
     (await model.asked()).finish("done")
     assert (await within(app.gateway.ended(turn))).status == "done"
     assert (await app.gateway.turn(ALICE, turn.id)).failure is None
 
 
-async def renewed(app: App) -> None:
+async def cut_off(app: App, model: Scripted, outage: Outage, turn: Turn, said: str) -> None:
+    """The database goes as a turn is about to end, and comes back."""
+    asked = await model.asked()
+    async with outage.holding(turn):
+        asked.finish(said)
+        await until(outage.somebody_waits)
+        await outage.strike()
+    await until(lambda: nothing_runs(app))
     async with asyncio.timeout(30):
         while True:
             try:
@@ -666,13 +667,7 @@ async def test_an_outage_that_a_turn_brings_about_is_an_attempt_in_the_end(
     app = await shared.open(model, worker_max_attempts=1, worker_lease=600.0)
     turn = await say(app, "one")
     for again in range(2):
-        asked = await model.asked()
-        async with outage.holding(turn):
-            asked.finish(f"try {again}")
-            await until(outage.somebody_waits)
-            await outage.strike()
-        await until(lambda: nothing_runs(app))
-        await renewed(app)
+        await cut_off(app, model, outage, turn, f"try {again}")
     failed = await ended(app, turn)
     assert (failed.status, failed.failure and failed.failure.code) == ("failed", "attempts_exhausted")
     assert len(model.requests) == 2
