@@ -22,6 +22,7 @@ from openai.types.responses import (
 from pydantic import BaseModel
 
 from api.server import Server
+from api.upstream import Upstream
 from api.wire import SEEN
 from legato.api import unheeded
 from legato.api.create_response import ServiceTier
@@ -287,6 +288,57 @@ def test_a_call_that_is_said_again_beside_its_result_is_not_said_twice(sdk: open
         ended = sdk.responses.create(model=MODEL, input=given, tools=[tool], extra_body=place)
         items = sdk.conversations.items.list(conversation_of(ended), order="asc")
         assert [item.type for item in items] == ["message", "function_call", "function_call_output", "message"]
+
+
+def test_what_was_said_before_a_result_is_not_said_again(steered_server: Server, upstream: Upstream) -> None:
+    """Some clients send all of a turn again with each result, and leave out the calls. What is new is kept."""
+    tool: FunctionToolParam = {"type": "function", "name": "look", "parameters": {}, "strict": False}
+    given: ResponseInputParam = [{"role": "user", "content": "look twice"}]
+    with steered_server.sdk(_strict_response_validation=True) as sdk:
+        for _ in range(2):
+            talk = upstream.talk()
+            talk.call("look", "{}")
+            talk.end("tool_calls")
+            asked = sdk.responses.create(model=MODEL, input=given, tools=[tool], conversation="left-out")
+            [call] = asked.output
+            assert isinstance(call, ResponseFunctionToolCall)
+            given.append({"type": "function_call_output", "call_id": call.call_id, "output": "seen"})
+        talk = upstream.talk()
+        talk.say("Twice.")
+        talk.end()
+        given.insert(2, {"role": "user", "content": "and mind the step"})
+        ended = sdk.responses.create(model=MODEL, input=given, tools=[tool], conversation="left-out")
+        items = list(sdk.conversations.items.list(conversation_of(ended), order="asc"))
+    result = ["function_call", "function_call_output"]
+    assert [item.type for item in items] == [
+        "message",
+        *result,
+        *result[:1],
+        "message",
+        *result[1:],
+        "message",
+    ]
+    assert [m["role"] for m in upstream.received[-1]["messages"]][:5] == [
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+        "tool",
+    ]
+
+
+def test_a_reference_to_what_came_after_the_named_response_is_kept(sdk: openai.OpenAI) -> None:
+    """A client that goes on from an earlier response brings what was said since as references: in a fork it is new."""
+    first = sdk.responses.create(model=MODEL, input="one")
+    second = sdk.responses.create(model=MODEL, input="two", previous_response_id=first.id)
+    [answer] = second.output
+    given: ResponseInputParam = [
+        {"role": "user", "content": "two"},
+        {"type": "item_reference", "id": str(answer.id)},
+        {"role": "user", "content": "three"},
+    ]
+    third = sdk.responses.create(model=MODEL, input=given, previous_response_id=first.id)
+    assert seen(third.output_text) == (5, "one", "three")
 
 
 def test_a_background_response_is_polled_to_its_end(sdk: openai.OpenAI) -> None:

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from legato.api import items
 from legato.api.create_response import ConversationRef
 from legato.api.door import SESSION_HEADERS, Call
-from legato.domain.entries import Draft, Message, ToolCall
+from legato.domain.entries import AnyBody, Draft, Message, ToolCall, ToolResult
 from legato.domain.handles import ById, External, Slug, parse_name
 from legato.domain.ids import ConversationId, TurnId
 from legato.domain.turns import After, Fresh, Submission, Target, Turn
@@ -109,7 +109,8 @@ async def parsed(
     call: Call, target: Target, given: str | list[dict[str, Any]], param: str = "input"
 ) -> tuple[Draft, ...]:
     """What a request says: with what it only refers to in its place, and without what the conversation that it goes on
-    in holds already. A client that says a call again beside its result says all before it again."""
+    in holds already. A client that says a call again beside its result says all before it again; there are some that
+    leave the call out."""
     if isinstance(given, str):
         return items.parse_input(given, param)
     named = [items.referred(item) for item in given if not items.brings_tools(item)]
@@ -117,14 +118,37 @@ async def parsed(
     told = await call.gateway.told_by_id(call.caller.principal, ids) if ids else []
     drafts = items.parse_input(given, param, {entry.id: entry.body for _, entry in told})
     calls = {d.body.call_id for d in drafts if isinstance(d.body, ToolCall)}
-    before = await _turn_before(call, target) if calls or told else None
+    answers = any(isinstance(d.body, ToolResult) for d in drafts[1:])
+    before = await _turn_before(call, target) if calls or told or answers else None
     if before is None:
         return drafts
     said = [entry.body for entry in await call.gateway.output(call.caller.principal, before.id)]
     if any(isinstance(body, ToolCall) and body.call_id in calls for body in said):
         return drafts[place_of_news(drafts) :]
-    held = {entry.id for conversation_id, entry in told if conversation_id == before.conversation_id}
+    if not calls and not told:
+        return drafts[await _said_before(call, before, said, [d.body for d in drafts]) :]
+    here, upto = before.conversation_id, before.last_seq
+    held = {entry.id for place, entry in told if place == here and (upto is None or entry.seq <= upto)}
     return tuple(d for d, name in zip(drafts, named, strict=True) if name not in held)
+
+
+async def _said_before(call: Call, before: Turn, said: Sequence[AnyBody], given: Sequence[AnyBody]) -> int:
+    """How much stands before the first answer to a call of the turn before and was said already: all of it where the
+    assistant speaks there, and otherwise what begins word for word as what the last turns brought."""
+    asked = {body.call_id for body in said if isinstance(body, ToolCall)}
+    place = next((n for n, body in enumerate(given) if isinstance(body, ToolResult) and body.call_id in asked), 0)
+    if any(isinstance(body, Message) and body.role == "assistant" for body in given[:place]):
+        return place
+    brought: list[AnyBody] = []
+    known, turn = 0, before
+    while len(brought) < place:
+        brought = [d.body for d in turn.input.drafts] + brought
+        if list(given[: len(brought)]) == brought:
+            known = len(brought)
+        if turn.parent_turn is None:
+            break
+        turn = await call.gateway.turn(call.caller.principal, turn.parent_turn)
+    return known
 
 
 async def _turn_before(call: Call, target: Target) -> Turn | None:
