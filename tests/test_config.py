@@ -250,6 +250,13 @@ def test_a_variable_that_sets_nothing_is_told_with_the_nearest_that_would(variab
     assert unheeded({variable: "1", "PATH": "/bin"}) == {variable: near}
 
 
+def test_what_kubernetes_sets_beside_a_service_of_our_name_is_nobodys_slip() -> None:
+    service = {"LEGATO_SERVICE_HOST": "10.0.0.7", "LEGATO_SERVICE_PORT": "8420", "LEGATO_SERVICE_PORT_HTTP": "8420"}
+    port = {"LEGATO_PORT": "tcp://10.0.0.7:8420", "LEGATO_PORT_8420_TCP_ADDR": "10.0.0.7"}
+    assert unheeded(service | port) == {}
+    assert list(unheeded({"LEGATO_PORT": "8420"})) == ["LEGATO_PORT"]
+
+
 def test_every_variable_that_sets_something_is_heeded(tmp_path: Path) -> None:
     """Those with a short name, too, and from files."""
     (tmp_path / "value").write_text("demo")

@@ -257,6 +257,10 @@ def _from_environment(environ: Mapping[str, str], values: dict[str, Any], origin
         origins[dotted] = variable
 
 
+_OF_A_SERVICE = re.compile(r"LEGATO_(SERVICE_HOST|SERVICE_PORT\w*|PORT_\d+_\w+)=|LEGATO_PORT=[a-z]+://")
+"""What Kubernetes sets in every container beside a service that is called `legato`."""
+
+
 def unheeded(environ: Mapping[str, str] | None = None) -> dict[str, str]:
     """Variables that look like ours and set nothing, each with the nearest that would, or nothing."""
     ours = {"LEGATO_HOME", *(name for name in _SHORT if name.startswith("LEGATO_"))}
@@ -269,11 +273,12 @@ def unheeded(environ: Mapping[str, str] | None = None) -> dict[str, str]:
     }
     strange = [
         variable
-        for variable in sorted(os.environ if environ is None else environ)
+        for variable, value in sorted((os.environ if environ is None else environ).items())
         if variable.startswith("LEGATO_")
         and "__" not in variable
         and variable not in ours
         and (variable.removesuffix("_FILE") not in _SHORT)
+        and not _OF_A_SERVICE.match(f"{variable}={value}")
     ]
     return {
         variable: next(iter(difflib.get_close_matches(variable.removesuffix("_FILE"), known, 1, 0.8)), "")

@@ -207,7 +207,7 @@ ITEM_ROWS = [
             ok=(404,),
             param="input[0].id",
         )
-        for id in ("msg_1", "msg_" + UNKNOWN, "x", "_", "msg_%")
+        for id in ("msg_1", "msg_" + UNKNOWN, "x", "_", "msg_%", "msg_\0aaaaaaaaaaaaaa", "resp_0000\0")
     ),
     Bad("a reference to nothing", body={"input": [{"type": "item_reference", "id": ""}]}, param="input[0].id"),
     Bad("a reference to a number", body={"input": [{"type": "item_reference", "id": 1}]}, param="input[0].id"),

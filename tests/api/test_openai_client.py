@@ -327,6 +327,80 @@ def test_what_was_said_before_a_result_is_not_said_again(steered_server: Server,
     ]
 
 
+def test_results_that_stand_between_their_calls_are_all_kept(sdk: openai.OpenAI) -> None:
+    """A loop over what a response holds, which appends each call and then its result."""
+    tool: FunctionToolParam = {"type": "function", "name": "look", "parameters": {}, "strict": False}
+    for place in ({"conversation": "in-between"}, {}):
+        asked = sdk.responses.create(model=MODEL, input="call look {}\ncall look {}", tools=[tool], extra_body=place)
+        given: ResponseInputParam = [{"role": "user", "content": "call look {}\ncall look {}"}]
+        for call in asked.output:
+            assert isinstance(call, ResponseFunctionToolCall)
+            given.append({"type": "function_call", "call_id": call.call_id, "name": "look", "arguments": "{}"})
+            given.append({"type": "function_call_output", "call_id": call.call_id, "output": "seen"})
+        given.append({"role": "user", "content": "and?"})
+        ended = sdk.responses.create(
+            model=MODEL, input=given, tools=[tool], extra_body=place or {"previous_response_id": asked.id}
+        )
+        kept = [item.type for item in sdk.responses.input_items.list(ended.id, order="asc")]
+        assert kept == ["function_call_output", "function_call_output", "message"]
+
+
+def test_a_reference_to_what_the_model_no_longer_sees_is_said(sdk: openai.OpenAI) -> None:
+    """It was taken back, and whoever refers to it wants it seen. What is seen is not said twice, in a fork neither."""
+    first = sdk.responses.create(model=MODEL, input="one")
+    second = sdk.responses.create(model=MODEL, input="two", previous_response_id=first.id)
+    given: ResponseInputParam = [
+        {"type": "item_reference", "id": str(first.output[0].id)},
+        {"type": "item_reference", "id": str(second.output[0].id)},
+        {"role": "user", "content": "and?"},
+    ]
+    fork = sdk.responses.create(model=MODEL, input="elsewhere", previous_response_id=first.id)
+    for before, said in ((second, 1), (fork, 2)):
+        after = sdk.responses.create(model=MODEL, input=given, previous_response_id=before.id)
+        assert len(list(sdk.responses.input_items.list(after.id))) == said
+    sdk.post(f"/conversations/{conversation_of(second)}/rewind", cast_to=object, body={"to": second.output[0].id})
+    sdk.post(f"/conversations/{conversation_of(second)}/rewind", cast_to=object, body={"to": first.output[0].id})
+    after = sdk.responses.create(model=MODEL, input=given, extra_body={"conversation": conversation_of(second)})
+    assert len(list(sdk.responses.input_items.list(after.id))) == 2
+
+
+def test_a_repeated_request_is_answered_though_what_it_speaks_of_is_gone(sdk: openai.OpenAI) -> None:
+    """Under its key: the response that it goes on from was deleted since, and so was what it refers to."""
+    tool: FunctionToolParam = {"type": "function", "name": "look", "parameters": {}, "strict": False}
+    asked = sdk.responses.create(model=MODEL, input="call look {}", tools=[tool])
+    [call] = asked.output
+    assert isinstance(call, ResponseFunctionToolCall)
+    given: ResponseInputParam = [
+        {"type": "item_reference", "id": str(call.id)},
+        {"type": "function_call_output", "call_id": call.call_id, "output": "seen"},
+    ]
+    bodies = [
+        {"input": given, "previous_response_id": asked.id},
+        {"input": given, "conversation": "speaks-of"},
+    ]
+
+    def send(n: int) -> str:
+        key = {"headers": {"Idempotency-Key": f"speaks of {n}"}}
+        return sdk.post("/responses", cast_to=Response, body=bodies[n], options=key).id
+
+    first = [send(0), send(1)]
+    sdk.responses.delete(asked.id)
+    assert [send(0), send(1)] == first
+    for body in bodies:
+        with pytest.raises(openai.NotFoundError):
+            sdk.post("/responses", cast_to=Response, body=body)
+
+
+def test_what_is_referred_to_counts_as_if_it_had_been_sent(sdk: openai.OpenAI) -> None:
+    """A few bytes may stand for many, and a body has its bounds."""
+    words = "word " * 20_000
+    told = sdk.responses.create(model=MODEL, input=f"reply only {words}")
+    reference: ResponseInputParam = [{"type": "item_reference", "id": str(told.output[0].id)}]
+    with pytest.raises(openai.APIStatusError) as refused:
+        sdk.responses.create(model=MODEL, input=[*(reference * 1_000), {"role": "user", "content": "and?"}])
+    assert refused.value.status_code == 413
+
+
 def test_a_reference_to_what_came_after_the_named_response_is_kept(sdk: openai.OpenAI) -> None:
     """A client that goes on from an earlier response brings what was said since as references: in a fork it is new."""
     first = sdk.responses.create(model=MODEL, input="one")

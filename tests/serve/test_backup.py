@@ -15,6 +15,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -235,13 +236,13 @@ def no_database(path: Path) -> None:
 
 def of_another_program(path: Path) -> None:
     path.unlink()
-    with sqlite3.connect(path) as other:
+    with closing(sqlite3.connect(path)) as other, other:
         other.execute("create table recipes (id integer)")
     other.close()
 
 
 def from_the_future(path: Path) -> None:
-    with sqlite3.connect(path) as later:
+    with closing(sqlite3.connect(path)) as later, later:
         later.execute("insert into schema_version values (9999, 'telepathy')")
     later.close()
 

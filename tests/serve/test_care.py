@@ -6,7 +6,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -281,13 +281,13 @@ def test_a_configuration_that_cannot_be_used_is_the_first_thing_said(home: Path)
 
 def foreign(path: Path) -> None:
     path.unlink()
-    with sqlite3.connect(path) as other:
+    with closing(sqlite3.connect(path)) as other, other:
         other.execute("create table recipes (id integer)")
     other.close()
 
 
 def newer(path: Path) -> None:
-    with sqlite3.connect(path) as later:
+    with closing(sqlite3.connect(path)) as later, later:
         later.execute("insert into schema_version values (9999, 'telepathy')")
     later.close()
 

@@ -4,6 +4,7 @@ import ctypes
 import os
 import socket
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import asyncpg
@@ -124,7 +125,7 @@ def test_a_damaged_database_is_told_and_kept(serve: Serve, home: Path) -> None:
 def test_a_database_of_another_program_is_told_and_kept(home: Path) -> None:
     """A SQLite file is not enough: it has to be ours."""
     home.mkdir()
-    with sqlite3.connect(home / "legato.db") as other:
+    with closing(sqlite3.connect(home / "legato.db")) as other, other:
         other.execute("create table recipes (id integer)")
     other.close()
     before = (home / "legato.db").read_bytes()
@@ -135,7 +136,7 @@ def test_a_database_of_another_program_is_told_and_kept(home: Path) -> None:
 def test_a_schema_from_the_future_is_refused_by_name(serve: Serve, home: Path) -> None:
     """A newer Legato made it; this one would not understand what it does."""
     serve().kill()
-    with sqlite3.connect(home / "legato.db") as later:
+    with closing(sqlite3.connect(home / "legato.db")) as later, later:
         later.execute("insert into schema_version values (9999, 'telepathy')")
     later.close()
     checkpoint(home)
@@ -286,6 +287,6 @@ def contents(home: Path) -> dict[str, bytes]:
 
 def checkpoint(home: Path) -> None:
     """Bring everything into the one file."""
-    with sqlite3.connect(home / "legato.db") as connection:
+    with closing(sqlite3.connect(home / "legato.db")) as connection, connection:
         connection.execute("pragma wal_checkpoint(truncate)")
     connection.close()

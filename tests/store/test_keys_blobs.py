@@ -63,6 +63,9 @@ async def test_a_key_is_given_once(db: Database) -> None:
     with pytest.raises(DedupMismatch):
         await db.write(keys.add, key, name="laptop", principal=ALICE, scopes=frozenset({"admin"}))
     assert await db.read(keys.find, key) == keys.Grant(ALICE, frozenset())
+    await db.write(keys.revoke, "laptop")
+    with pytest.raises(DedupMismatch):
+        await db.write(keys.add, key, name="laptop", principal=ALICE)
 
 
 async def test_a_key_that_is_let_in_twice_stays_as_it_was(db: Database) -> None:

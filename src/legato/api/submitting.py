@@ -4,15 +4,18 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Protocol
 
+from msgspec import json
+
 from legato.api import items
 from legato.api.create_response import ConversationRef
 from legato.api.door import SESSION_HEADERS, Call
-from legato.domain.entries import AnyBody, Draft, Message, ToolCall, ToolResult
+from legato.api.wire import TooLarge
+from legato.domain.entries import AnyBody, Draft, Entry, Message, Reasoning, ToolCall, ToolResult
 from legato.domain.handles import ById, External, Slug, parse_name
 from legato.domain.ids import ConversationId, TurnId
 from legato.domain.turns import After, Fresh, Submission, Target, Turn
 from legato.engine.ephemeral import Ephemeral
-from legato.errors import BadInput, ConversationBusy, UnknownHandle, UnknownTurn
+from legato.errors import BadInput, ConversationBusy, NotFound, UnknownHandle, UnknownTurn
 
 Name = ById | Slug | External
 
@@ -109,27 +112,62 @@ async def parsed(
     call: Call, target: Target, given: str | list[dict[str, Any]], param: str = "input"
 ) -> tuple[Draft, ...]:
     """What a request says: with what it only refers to in its place, and without what the conversation that it goes on
-    in holds already. A client that says a call again beside its result says all before it again; there are some that
-    leave the call out."""
+    in holds already. What was carried out before under its key says nothing any more: what it speaks of may be gone."""
+    try:
+        return await _parsed(call, target, given, param)
+    except NotFound:
+        if await call.gateway.admitted(call.caller.principal, call.dedup) is None:
+            raise
+        return ()
+
+
+async def _parsed(call: Call, target: Target, given: str | list[dict[str, Any]], param: str) -> tuple[Draft, ...]:
     if isinstance(given, str):
         return items.parse_input(given, param)
     named = [items.referred(item) for item in given if not items.brings_tools(item)]
-    ids = [each for each in named if each is not None]
-    told = await call.gateway.told_by_id(call.caller.principal, ids) if ids else []
-    drafts = items.parse_input(given, param, {entry.id: entry.body for _, entry in told})
-    calls = {d.body.call_id for d in drafts if isinstance(d.body, ToolCall)}
+    told = await _told(call, [each for each in named if each is not None])
+    drafts = items.parse_input(given, param, {entry_id: entry.body for entry_id, entry in told.items()})
+    calls = any(isinstance(d.body, ToolCall) for d in drafts)
     answers = any(isinstance(d.body, ToolResult) for d in drafts[1:])
     before = await _turn_before(call, target) if calls or told or answers else None
     if before is None:
         return drafts
+    if told:
+        view = await call.gateway.context(call.caller.principal, ById(before.conversation_id))
+        seen = {e.id for e in view.entries if before.last_seq is None or e.seq <= before.last_seq}
+        drafts = tuple(d for d, name in zip(drafts, named, strict=True) if name not in seen)
     said = [entry.body for entry in await call.gateway.output(call.caller.principal, before.id)]
-    if any(isinstance(body, ToolCall) and body.call_id in calls for body in said):
-        return drafts[place_of_news(drafts) :]
-    if not calls and not told:
-        return drafts[await _said_before(call, before, said, [d.body for d in drafts]) :]
-    here, upto = before.conversation_id, before.last_seq
-    held = {entry.id for place, entry in told if place == here and (upto is None or entry.seq <= upto)}
-    return tuple(d for d, name in zip(drafts, named, strict=True) if name not in held)
+    if calls:
+        return _without_said(drafts, said)
+    return drafts[await _said_before(call, before, said, [d.body for d in drafts]) :] if answers else drafts
+
+
+async def _told(call: Call, named: Sequence[str]) -> dict[str, Entry]:
+    """What is referred to. A few bytes may stand for much: all of it counts as if it had been sent."""
+    wanted = {each for each in named if "\0" not in each}  # which no database could look up
+    found = await call.gateway.told_by_id(call.caller.principal, wanted) if wanted else []
+    told: dict[str, Entry] = {entry.id: entry for entry in found}
+    sizes: dict[str, int] = {entry_id: len(json.encode(entry.body)) for entry_id, entry in told.items()}
+    if sum(sizes.get(each, 0) for each in named) > call.api.max_body:
+        raise TooLarge(f"What is referred to is larger than {call.api.max_body:,} bytes.")
+    return told
+
+
+def _without_said(drafts: Sequence[Draft], said: Sequence[AnyBody]) -> tuple[Draft, ...]:
+    """A client that says the calls of the turn before again, beside their results, says all before them again, and what
+    the assistant said among them. The results are what is new."""
+    asked = {body.call_id for body in said if isinstance(body, ToolCall)}
+    done = {body.call_id for body in said if isinstance(body, ToolResult)}
+    again = [n for n, d in enumerate(drafts) if isinstance(d.body, ToolCall) and d.body.call_id in asked]
+    if not again:
+        return tuple(drafts)
+    known = set(again)
+    for n, d in enumerate(drafts[: again[-1]]):
+        spoken = isinstance(d.body, Reasoning) or (isinstance(d.body, Message) and d.body.role == "assistant")
+        if n < again[0] or spoken:
+            known.add(n)
+    known |= {n for n, d in enumerate(drafts) if isinstance(d.body, ToolResult) and d.body.call_id in done}
+    return tuple(d for n, d in enumerate(drafts) if n not in known)
 
 
 async def _said_before(call: Call, before: Turn, said: Sequence[AnyBody], given: Sequence[AnyBody]) -> int:
@@ -147,7 +185,10 @@ async def _said_before(call: Call, before: Turn, said: Sequence[AnyBody], given:
             known = len(brought)
         if turn.parent_turn is None:
             break
-        turn = await call.gateway.turn(call.caller.principal, turn.parent_turn)
+        try:
+            turn = await call.gateway.turn(call.caller.principal, turn.parent_turn)
+        except UnknownTurn:  # deleted since
+            break
     return known
 
 

@@ -9,5 +9,7 @@ def check_free(path: Path, force: bool) -> None:
     """Refuse what cannot be written over, or should not be."""
     if path.is_dir():
         raise BadInput(f"{path} cannot be written: it is a folder. Name the file that is to be written.")
+    if path.exists() and not path.is_file():
+        raise BadInput(f"{path} cannot be written: it is no file. Name one that is to be written.")
     if path.exists() and not force:
         raise BadInput(f"{path} is there already. Choose another name, or give --force to replace it.")

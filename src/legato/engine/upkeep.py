@@ -128,8 +128,8 @@ class Upkeep(Keeping):
         """Where an entry of a conversation that was read is, also one that nobody sees any more."""
         return await self._db.read(log.position, conversation.id, entry_id)
 
-    async def told_by_id(self, principal: PrincipalId, entry_ids: Iterable[str]) -> list[tuple[ConversationId, Entry]]:
-        """What was said to a principal, by the ids of the entries alone, and where; without what is there no more."""
+    async def told_by_id(self, principal: PrincipalId, entry_ids: Iterable[str]) -> list[Entry]:
+        """What was said to a principal, by the ids of the entries alone; without what is there no more."""
         return await self._db.read(log.told, principal, entry_ids)
 
     async def expand(self, principal: PrincipalId, handle: Handle, of: int, *, dedup: Dedup | None = None) -> Turn:

@@ -302,14 +302,14 @@ async def position(tx: Tx, conversation_id: ConversationId, entry_id: str) -> in
     return None
 
 
-async def told(tx: Tx, principal: PrincipalId, entry_ids: Iterable[str]) -> list[tuple[ConversationId, Entry]]:
-    """What turns of a principal said, by the ids of the entries alone, and where: as far as it is still there."""
+async def told(tx: Tx, principal: PrincipalId, entry_ids: Iterable[str]) -> list[Entry]:
+    """What turns of a principal said, by the ids of the entries alone, as far as it is still there."""
     found = []
     for entry_id in entry_ids:
         first = f"{TURN_PREFIX}{moment_of(entry_id)}"
         row = await one(tx.run("told_by_id", id=entry_id, principal=principal, first=first, next=first + "g"))
         if row is not None:
-            found.append((row[0], _entry(row[1:])))
+            found.append(_entry(row))
     return found
 
 

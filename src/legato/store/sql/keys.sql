@@ -3,7 +3,8 @@ insert into api_keys (hash, name, principal, scopes, created_at) values (:hash, 
 on conflict (hash) do nothing returning hash;
 
 -- name: key_given
-select name, principal, scopes from api_keys where hash = :hash;
+-- What a key was given for; one that was revoked is given to nobody again.
+select name, principal, scopes from api_keys where revoked_at is null and hash = :hash;
 
 -- name: list_keys
 select name, principal, scopes, created_at, revoked_at from api_keys order by created_at, name;

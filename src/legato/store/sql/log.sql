@@ -69,7 +69,7 @@ select seq from entries where conversation_id = :conversation and seq between :f
 
 -- name: told_by_id
 -- What a turn of a principal said, by its id alone, which begins as that of the turn. What was deleted is not told.
-select e.conversation_id, e.seq, e.id, e.turn_id, e.body, e.created_at from turns t
+select e.seq, e.id, e.turn_id, e.body, e.created_at from turns t
 join conversations c on c.id = t.conversation_id and c.deleted_at is null
 join entries e on e.conversation_id = t.conversation_id and e.seq between t.first_seq and t.last_seq and e.turn_id = t.id
 where t.id >= :first and t.id < :next and t.principal = :principal and t.deleted_at is null and e.id = :id
