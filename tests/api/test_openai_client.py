@@ -389,6 +389,9 @@ def test_a_repeated_request_is_answered_though_what_it_speaks_of_is_gone(sdk: op
     for body in bodies:
         with pytest.raises(openai.NotFoundError):
             sdk.post("/responses", cast_to=Response, body=body)
+    sdk.responses.delete(first[1])
+    new: ResponseInputParam = [{"role": "user", "content": "and?"}, given[1]]
+    assert sdk.responses.create(model=MODEL, input=new, extra_body={"conversation": "speaks-of"}).status == "completed"
 
 
 def test_what_is_referred_to_counts_as_if_it_had_been_sent(sdk: openai.OpenAI) -> None:

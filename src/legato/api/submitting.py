@@ -128,7 +128,8 @@ async def _parsed(call: Call, target: Target, given: str | list[dict[str, Any]],
     told = await _told(call, [each for each in named if each is not None])
     drafts = items.parse_input(given, param, {entry_id: entry.body for entry_id, entry in told.items()})
     calls = any(isinstance(d.body, ToolCall) for d in drafts)
-    answers = any(isinstance(d.body, ToolResult) for d in drafts[1:])
+    results = [isinstance(d.body, ToolResult) for d in drafts]
+    answers = any(results) and not results[0]  # with something before them
     before = await _turn_before(call, target) if calls or told or answers else None
     if before is None:
         return drafts
@@ -201,7 +202,7 @@ async def _turn_before(call: Call, target: Target) -> Turn | None:
             return await call.gateway.turn(call.caller.principal, target.turn_id)
         except UnknownTurn as error:
             raise PreviousResponseNotFound.of(target) from error
-    with suppress(UnknownHandle):
+    with suppress(UnknownHandle, UnknownTurn):  # there may be none yet, and its last turn may be deleted
         tip = (await call.gateway.find(call.caller.principal, target)).tip_turn
         return await call.gateway.turn(call.caller.principal, tip) if tip is not None else None
     return None
