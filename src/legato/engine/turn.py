@@ -137,8 +137,6 @@ class TurnRun:
         given, first, fence = self.turn.input, self.turn.first_seq, self.lease.fence
         assert first is not None
         kept = self._pasts.get(self.turn.conversation_id)
-        if kept is not None and kept.begun.known.upto >= first:  # of a later turn: this one has lost its lease by now
-            kept = None
         brought = [d.body for d in given.drafts]
         if given.hides or not all(isinstance(body, Item) for body in brought):
             return await self._read_on(kept, first)
