@@ -272,6 +272,16 @@ def test_items_are_referred_to_by_their_ids(fresh_server: Server) -> None:
         sdk.responses.create(model=MODEL, input=history)
 
 
+def test_what_a_tool_of_the_server_gave_is_referred_to_as_well(sdk: openai.OpenAI) -> None:
+    """Every item of an answer may be named."""
+    answer = sdk.responses.create(model=MODEL, input="call now {}")
+    given: ResponseInputParam = [{"type": "item_reference", "id": str(item.id)} for item in answer.output]
+    assert [item.type for item in answer.output] == ["function_call", "function_call_output", "message"]
+    after = sdk.responses.create(model=MODEL, input=[*given, {"role": "user", "content": "and?"}])
+    kept = [item.type for item in sdk.responses.input_items.list(after.id, order="asc")]
+    assert kept == ["function_call", "function_call_output", "message", "message"]
+
+
 def test_a_call_that_is_said_again_beside_its_result_is_not_said_twice(sdk: openai.OpenAI) -> None:
     """Some clients send a previous response and all of what it answers: only what comes after it is new."""
     tool: FunctionToolParam = {"type": "function", "name": "look", "parameters": {}, "strict": False}

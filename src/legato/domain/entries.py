@@ -183,8 +183,14 @@ Item = Message | Reasoning | ToolCall | ToolResult
 
 ControlBody = Compaction | Expand | Rewind | Pin | Hide | Remove
 
-_PREFIX = {Message: "msg_", Reasoning: "rs_", ToolCall: "fc_", ToolResult: "fco_", Compaction: "cmp_"}
-_CUSTOM_PREFIX = {ToolCall: "ctc_", ToolResult: "ctco_"}
+_PREFIX: dict[type[Body], str] = {
+    Message: "msg_",
+    Reasoning: "rs_",
+    ToolCall: "fc_",
+    ToolResult: "fco_",
+    Compaction: "cmp_",
+}
+_CUSTOM_PREFIX: dict[type[Body], str] = {ToolCall: "ctc_", ToolResult: "ctco_"}
 
 
 def kind_of(body: Body) -> str:
@@ -212,10 +218,14 @@ class Draft(Struct, frozen=True):
     body: AnyBody
 
 
-def draft(body: AnyBody, id: str | None = None) -> Draft:
+def draft(body: AnyBody, id: str | None = None, *, moment: str = "") -> Draft:
     custom = isinstance(body, ToolCall | ToolResult) and body.custom
-    prefix = (_CUSTOM_PREFIX if custom else _PREFIX).get(type(body), "ent_")
-    return Draft(EntryId(id or new_id(prefix)), body)
+    return Draft(EntryId(id) if id else new_entry_id(type(body), custom=custom, moment=moment), body)
+
+
+def new_entry_id(kind: type[Body], *, custom: bool = False, moment: str = "") -> EntryId:
+    """An id that begins with what it is of and, where a turn said it, with the moment of that turn."""
+    return EntryId(new_id((_CUSTOM_PREFIX if custom else _PREFIX).get(kind, "ent_") + moment))
 
 
 class Entry(Struct, frozen=True):

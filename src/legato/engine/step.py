@@ -9,9 +9,9 @@ a call is whole; so the first call is told as it comes, and what comes after it 
 
 from collections.abc import Iterable, Iterator
 
-from legato.domain.entries import Draft, Message, Note, Reasoning, Text, Tool, ToolCall, draft
+from legato.domain.entries import Body, Draft, Message, Note, Reasoning, Text, Tool, ToolCall, draft, new_entry_id
 from legato.domain.events import AnyEvent, Closed, Delta, ItemKind, Opened
-from legato.domain.ids import EntryId, moment_of, new_call_id, new_id
+from legato.domain.ids import moment_of, new_call_id
 from legato.domain.turns import CUT_SHORT, CutBy, Turn, Usage, cut_by
 from legato.engine.protocols import (
     CallChunk,
@@ -35,7 +35,7 @@ class _Open:
         self.call = begins if isinstance(begins, CallOpened) else None
         self.client, self.custom = tool is not None, tool is not None and tool.custom
         self.pieces: list[str] = []
-        self.id = EntryId(new_id((_CUSTOM if self.custom else _PREFIX[self.kind]) + moment))
+        self.id = new_entry_id(_BODIES[self.kind], custom=self.custom, moment=moment)
         self.call_id = new_call_id() if self.call is not None else ""
         self.incomplete = False
         self.held = False  # nobody is told of it before the step ends
@@ -52,8 +52,7 @@ _KINDS: dict[type[ModelEvent], ItemKind] = {
     ReasoningChunk: "reasoning",
     CallOpened: "tool_call",
 }
-_PREFIX: dict[ItemKind, str] = {"message": "msg_", "reasoning": "rs_", "tool_call": "fc_"}
-_CUSTOM = "ctc_"
+_BODIES: dict[ItemKind, type[Body]] = {"message": Message, "reasoning": Reasoning, "tool_call": ToolCall}
 
 
 class Step:

@@ -31,7 +31,7 @@ from legato.domain.entries import (
     draft,
 )
 from legato.domain.events import Answered, AnyEvent, Folded, next_index
-from legato.domain.ids import moment_of, new_id
+from legato.domain.ids import moment_of
 from legato.domain.shape import Past, made_of
 from legato.domain.turns import Failure, Lease, Outcome, Turn, Usage
 from legato.domain.window import Known
@@ -343,7 +343,7 @@ class TurnRun:
     async def _call_tool(self, call: ToolCall, cast: Cast, *, again: bool) -> ToolResult | None:
         result = await carry_out(self.turn, cast, call, self.interrupts, said=self._said, again=again)
         if result is not None:
-            kept = draft(result, new_id(f"fco_{moment_of(self.turn.id)}"))
+            kept = draft(result, moment=moment_of(self.turn.id))
             index, self._step.next_index = self._step.next_index, self._step.next_index + 1
             await self._append([kept], [Answered(index, kept.id, result.call_id, result.output, result.is_error)])
         return result
